@@ -1,0 +1,153 @@
+// What a local client (an embedded Store, or a process behind the node's Unix socket) and the
+// engine say to each other, as plain values. Use anywhere. local.fbs is their form on the socket.
+//
+// Every request with a `request` number gets exactly one LocalReply with that number (Progress
+// replies excepted, which come before it). Numbers are chosen by the client, unique while
+// outstanding, never 0.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/object_id.h"
+#include "node/store.h"
+
+namespace lochos {
+
+using LocalRequestNumber = std::uint64_t;
+using WriterNumber = std::uint64_t;  // an object being made; unique in the node's life
+using PinNumber = std::uint64_t;     // a view held by a client; unique in the node's life
+
+// Answer: LocalCreated.
+struct LocalCreate {
+  LocalRequestNumber request = 0;
+  ObjectId id;
+  std::string name;
+  std::uint64_t size = 0;
+  Duration timeout{0};
+};
+// The first `count` bytes are final. No answer.
+struct LocalPublish {
+  WriterNumber writer = 0;
+  std::uint64_t count = 0;
+};
+// All bytes are final. Answer: LocalDone. On failure the writer is gone.
+struct LocalSeal {
+  LocalRequestNumber request = 0;
+  WriterNumber writer = 0;
+  Duration timeout{0};
+};
+struct LocalAbandon {  // No answer.
+  WriterNumber writer = 0;
+};
+// Embedded clients only: serve this memory as an object. Answer: LocalDone.
+struct LocalPutUserMemory {
+  LocalRequestNumber request = 0;
+  ObjectId id;
+  std::string name;
+  const std::byte* address = nullptr;
+  std::uint64_t size = 0;
+  Duration timeout{0};
+};
+// Answer: LocalView, after any number of LocalProgress if `progress`.
+struct LocalGet {
+  LocalRequestNumber request = 0;
+  ObjectId id;
+  std::string name;
+  Duration timeout{0};
+  bool progress = false;
+};
+struct LocalRelease {  // A view or a LocalProgress pin is no longer needed. No answer.
+  PinNumber pin = 0;
+};
+// Ends an outstanding request: its reply is an error kCancelled unless it was just done. No answer
+// of its own.
+struct LocalCancel {
+  LocalRequestNumber request = 0;
+};
+// Answer: LocalReady.
+struct LocalWait {
+  LocalRequestNumber request = 0;
+  std::vector<ObjectId> ids;
+  std::uint32_t count = 0;
+  Duration timeout{0};
+};
+struct LocalStat {  // Answer: ObjectStat.
+  LocalRequestNumber request = 0;
+  ObjectId id;
+  std::string name;
+  Duration timeout{0};
+};
+struct LocalList {  // Answer: LocalListPage.
+  LocalRequestNumber request = 0;
+  ObjectId after;
+  std::uint32_t limit = 1000;
+  Duration timeout{0};
+};
+struct LocalErase {  // Answer: LocalDone.
+  LocalRequestNumber request = 0;
+  ObjectId id;
+  std::string name;
+  Duration timeout{0};
+};
+struct LocalBarrier {  // Answer: LocalDone.
+  LocalRequestNumber request = 0;
+  std::string name;
+  std::uint32_t members = 0;
+  Duration timeout{0};
+};
+struct LocalStats {  // Answer: NodeStats.
+  LocalRequestNumber request = 0;
+};
+
+using LocalMessage =
+    std::variant<LocalCreate, LocalPublish, LocalSeal, LocalAbandon, LocalPutUserMemory, LocalGet,
+                 LocalRelease, LocalCancel, LocalWait, LocalStat, LocalList, LocalErase,
+                 LocalBarrier, LocalStats>;
+
+struct LocalDone {};
+struct LocalCreated {
+  WriterNumber writer = 0;
+  std::uint64_t offset = 0;  // in the pool
+  std::uint64_t size = 0;
+};
+struct LocalView {
+  PinNumber pin = 0;
+  std::uint64_t offset = 0;  // in the pool, unless `external`
+  std::uint64_t size = 0;
+  std::uint64_t generation = 0;
+  const std::byte* external =
+      nullptr;  // the object lies in user memory of this process (embedded clients only)
+};
+// The first `valid` bytes have arrived. Comes at most once an engine turn. The first one of a
+// request opens `pin`, which keeps the bytes readable; the LocalView of the same request carries
+// the same pin. If the get fails after a progress reply the pin is still the client's to release.
+struct LocalProgress {
+  PinNumber pin = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t size = 0;
+  std::uint64_t valid = 0;
+  std::uint64_t generation = 0;
+};
+struct LocalReady {
+  std::vector<std::uint32_t> positions;  // in the request's ids, ascending
+};
+struct LocalListPage {
+  std::vector<ObjectStat> objects;
+  bool more = false;
+};
+
+using LocalPayload = std::variant<LocalDone, LocalCreated, LocalView, LocalProgress, LocalReady,
+                                  ObjectStat, LocalListPage, NodeStats>;
+
+struct LocalReply {
+  LocalRequestNumber request = 0;
+  Result<LocalPayload> result;
+};
+
+}  // namespace lochos

@@ -1,0 +1,197 @@
+// The public API of Lochos: put, get, wait, erase of immutable objects.
+//
+// A `Store` is a handle on a node: on the host's daemon (`Store::connect`, over its Unix socket;
+// the pool is mapped into this process) or on a node embedded in this process (`Node::store`). Both
+// behave alike except where a call says so.
+//
+// Thread word: a Store and everything it gives out is thread-safe; one Store serves many threads.
+// Memory: `ObjectView` pins bytes in the pool, read-only, for as long as it lives (and no longer
+// than the process: a dead client's pins are released). `ObjectWriter` is writable memory in the
+// pool; dropped without seal() the object is abandoned and its id is free again. Time: every call
+// has a deadline; a call that misses it fails with kTimedOut (get, wait: the object did not turn
+// up, or did not arrive whole) and leaves nothing half-done. `kNoTimeout` waits for ever.
+// Sizes are bytes, 64-bit; zero is valid.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/node_id.h"
+#include "base/object_id.h"
+
+namespace lochos {
+
+inline constexpr Duration kNoTimeout = Duration::max();
+inline constexpr Duration kDefaultTimeout = std::chrono::seconds(30);
+
+class StoreBackend;  // what Store forwards to: the daemon's client, or the embedded engine
+class PendingState;
+
+// An operation under way. Movable. Destroying it cancels what has not completed.
+class PendingBase {
+ public:
+  PendingBase(PendingBase&&) noexcept;
+  PendingBase& operator=(PendingBase&&) noexcept;
+  ~PendingBase();
+
+  bool ready() const;
+  // Ends the operation with kCancelled unless it is already ready.
+  void cancel();
+  // Readable once ready(). Valid as long as this handle lives; created on the first call.
+  // Errors: kSystem when no descriptor can be had.
+  Result<int> event_fd() const;
+
+ protected:
+  friend class StoreBackend;
+  explicit PendingBase(std::shared_ptr<PendingState> state);
+  std::shared_ptr<PendingState> state_;
+};
+
+template <class T>
+class Pending : public PendingBase {
+ public:
+  using PendingBase::PendingBase;
+  // Blocks until ready and takes the result. Call once.
+  Result<T> take();
+};
+
+// Read-only pinned bytes of a complete object.
+class ObjectView {
+ public:
+  ObjectView() = default;
+  std::span<const std::byte> bytes() const { return bytes_; }
+  std::uint64_t size() const { return bytes_.size(); }
+  std::uint64_t generation() const { return generation_; }
+
+ private:
+  friend class StoreBackend;
+  std::span<const std::byte> bytes_;
+  std::uint64_t generation_ = 0;
+  std::shared_ptr<void> pin_;
+};
+
+// An object being made: fill `bytes()` from front to back, publish as you go, seal.
+class ObjectWriter {
+ public:
+  class Backend;
+  explicit ObjectWriter(std::unique_ptr<Backend> backend);
+  ObjectWriter(ObjectWriter&&) noexcept;
+  ObjectWriter& operator=(ObjectWriter&&) noexcept;
+  ~ObjectWriter();  // abandons unless sealed
+
+  std::span<std::byte> bytes() const;
+  // The first `count` bytes are final: others may read and forward them. Never decreases. Cheap.
+  void publish(std::uint64_t count);
+  // All bytes are final; from then on they must not be written. Errors: kAlreadyExists (objects up
+  // to 64 KiB claim their id only here), kDeleted if it was erased meanwhile, kTimedOut, kClosed.
+  Status seal(Duration timeout = kDefaultTimeout);
+
+ private:
+  std::unique_ptr<Backend> backend_;
+};
+
+struct ObjectStat {
+  ObjectId id;
+  std::string name;  // empty if it was put by id only
+  std::uint64_t size = 0;
+  std::uint64_t generation = 0;
+  bool sealed = false;     // a complete copy exists somewhere
+  bool is_inline = false;  // small: the directory has the bytes
+  struct Holder {
+    NodeId node;
+    std::string node_name;
+    bool complete = false;
+    NodeId parent;
+  };
+  std::vector<Holder> holders;  // empty in list()
+  std::uint32_t holder_count = 0;
+};
+
+// Cumulative since the node started, unless marked "now".
+struct NodeStats {
+  std::uint64_t pool_bytes = 0;       // capacity
+  std::uint64_t pool_used_bytes = 0;  // now: allocated, with what size classes round up
+  std::uint64_t objects = 0;          // now: local copies, complete or not
+  std::uint64_t pinned = 0;           // now: views held by clients
+  std::uint64_t evictions = 0;
+  std::uint64_t bytes_sent = 0;  // object bytes, all edges
+  std::uint64_t bytes_received = 0;
+  std::uint64_t edges_started = 0;
+  std::uint64_t edges_failed = 0;
+  std::uint64_t transport_fallbacks = 0;  // pairs that use TCP though policy would have liked verbs
+  std::uint64_t huge_page_bytes = 0;      // of the pool
+  std::string node_name;
+  NodeId node;
+  std::string directory;
+  std::vector<std::string> rails;  // one line each
+};
+
+class Store {
+ public:
+  // A client of the daemon behind `socket_path`. Errors: kUnreachable, kVersionMismatch, kTimedOut.
+  static Result<Store> connect(const std::string& socket_path, Duration timeout = kDefaultTimeout);
+
+  // `name` in all calls below: 1 … 1024 bytes of UTF-8 without NUL, else kInvalidArgument. The
+  // overloads by id are for callers that have ids of their own.
+  struct Key {
+    Key(std::string_view name);    // NOLINT: implicit on purpose
+    Key(const char* name);         // NOLINT
+    Key(const std::string& name);  // NOLINT
+    Key(const ObjectId& id);       // NOLINT
+    Result<ObjectId> id;
+    std::string name;
+  };
+
+  // Reserves `size` bytes and claims the id (above 64 KiB; see seal()). Errors: kNoSpace,
+  // kAlreadyExists.
+  Result<ObjectWriter> create(const Key& key, std::uint64_t size,
+                              Duration timeout = kDefaultTimeout);
+  // Copies `bytes` into the pool and seals.
+  Status put(const Key& key, std::span<const std::byte> bytes, Duration timeout = kDefaultTimeout);
+  // Serves `bytes` from where they are. They must stay valid and unchanged until erase() of the
+  // object has returned (or the node has ended). Embedded nodes only; on a daemon's client:
+  // kUnsupported.
+  Status put_user_memory(const Key& key, std::span<const std::byte> bytes,
+                         Duration timeout = kDefaultTimeout);
+
+  // Waits for the object to exist and to be complete on this node.
+  // Errors: kTimedOut, kObjectLost, kDeleted, kAborted, kNoSpace.
+  Result<ObjectView> get(const Key& key, Duration timeout = kDefaultTimeout);
+  Pending<ObjectView> get_async(const Key& key, Duration timeout = kDefaultTimeout);
+  // Copies into `buffer` while the bytes arrive; returns the object's size. Errors: as get;
+  // kInvalidArgument if the buffer is smaller than the object (it is then untouched).
+  Result<std::uint64_t> get_into(const Key& key, std::span<std::byte> buffer,
+                                 Duration timeout = kDefaultTimeout);
+
+  // Waits until `count` of `keys` exist (readable) and returns the positions of those that do,
+  // ascending. Errors: kTimedOut; kInvalidArgument for count 0 or above keys.size().
+  Result<std::vector<std::size_t>> wait(std::span<const Key> keys, std::size_t count,
+                                        Duration timeout = kDefaultTimeout);
+  Pending<std::vector<std::size_t>> wait_async(std::span<const Key> keys, std::size_t count,
+                                               Duration timeout = kDefaultTimeout);
+
+  // Errors: kNotFound.
+  Result<ObjectStat> stat(const Key& key, Duration timeout = kDefaultTimeout);
+  Result<std::vector<ObjectStat>> list(Duration timeout = kDefaultTimeout);
+  // Removes every copy in the cluster. Views stay valid. Errors: kNotFound.
+  Status erase(const Key& key, Duration timeout = kDefaultTimeout);
+
+  // Returns when `members` callers in the cluster are in the barrier `name`.
+  Status barrier(std::string_view name, std::uint32_t members, Duration timeout = kDefaultTimeout);
+
+  Result<NodeStats> stats(Duration timeout = kDefaultTimeout);
+
+  explicit Store(std::shared_ptr<StoreBackend> backend);
+
+ private:
+  std::shared_ptr<StoreBackend> backend_;
+};
+
+}  // namespace lochos

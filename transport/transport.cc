@@ -1,0 +1,17 @@
+#include "transport/transport.h"
+
+namespace lochos {
+
+std::string_view to_string(TransportKind kind) {
+  switch (kind) {
+    case TransportKind::kTcp:
+      return "tcp";
+    case TransportKind::kVerbs:
+      return "verbs";
+    case TransportKind::kSim:
+      return "sim";
+  }
+  return "unknown";
+}
+
+}  // namespace lochos
