@@ -1,0 +1,106 @@
+"""What both labs do with the ranks of one command: options, environment, output and status."""
+
+import argparse
+import os
+import shlex
+import sys
+
+from sandbox import LabError
+
+
+def add_options(parser, timeout):
+    parser.add_argument("--timeout", type=float, default=timeout, metavar="SECONDS",
+                        help="kill everything and fail with status 124 after this time (default "
+                             "%(default)s)")
+    parser.add_argument("--output", choices=("prefix", "raw"), default="prefix",
+                        help="prefix: each line carries its rank (default); raw: lines as they are")
+    parser.add_argument("--only", type=rank_list, metavar="RANKS",
+                        help="show the output of these ranks alone, such as 0 or 0,2")
+    parser.add_argument("--until", type=rank_list, metavar="RANKS",
+                        help="end the run when these ranks have ended (for servers that never "
+                             "end); the others are killed and do not count")
+    parser.add_argument("--fail-fast", action="store_true",
+                        help="kill the others as soon as one rank fails")
+    parser.add_argument("--dir", metavar="DIRECTORY",
+                        help="use this directory as LOCHOS_LAB_DIR and leave it (default: a fresh "
+                             "one, removed at the end)")
+    parser.add_argument("--keep", action="store_true",
+                        help="leave the scratch directory and say where it is")
+    parser.add_argument("--quiet", action="store_true", help="no report at the end")
+
+
+def rank_list(text):
+    try:
+        return {int(word) for word in text.split(",")}
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of ranks such as 0,2") from None
+
+
+def parse(parser, arguments):
+    """Parses `OPTIONS -- COMMAND…`, with options before or after the positional words."""
+    if "--" in arguments:
+        at = arguments.index("--")
+        options, command = arguments[:at], arguments[at + 1:]
+    else:
+        options, command = arguments, []
+    parsed = parser.parse_args(options)
+    parsed.command = command
+    return parsed
+
+
+def check_ranks(option, ranks, size):
+    wrong = sorted(rank for rank in ranks or () if not 0 <= rank < size)
+    if wrong:
+        raise LabError(f"{option}: no rank {wrong[0]}; there are 0 to {size - 1}")
+
+
+def environment(rank, addresses, addresses6, directory):
+    """The contract between both labs and every command that runs in them."""
+    return {
+        "LOCHOS_LAB_RANK": str(rank),
+        "LOCHOS_LAB_SIZE": str(len(addresses)),
+        "LOCHOS_LAB_ADDRESS": addresses[rank],
+        "LOCHOS_LAB_ADDRESSES": " ".join(addresses),
+        "LOCHOS_LAB_ADDRESS6": addresses6[rank],
+        "LOCHOS_LAB_ADDRESSES6": " ".join(addresses6),
+        "LOCHOS_LAB_DIR": directory,
+    }
+
+
+def export_lines(variables):
+    """Shell text that sets the variables; names a shell cannot hold are left out."""
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()
+                   if name.isidentifier() and name.isascii())
+
+
+class Output:
+    """Merges the streams of all ranks into ours, whole lines at a time."""
+
+    def __init__(self, style, only):
+        self._style = style
+        self._only = only
+        self._partial = {}
+
+    def write(self, rank, is_error, data):
+        if self._only is not None and rank not in self._only:
+            return
+        *lines, rest = (self._partial.get((rank, is_error), b"") + data).split(b"\n")
+        self._partial[rank, is_error] = rest
+        if lines:
+            self._emit(rank, is_error, b"".join(self._mark(rank) + line + b"\n" for line in lines))
+
+    def finish(self, rank):
+        """Shows what a rank wrote after its last newline."""
+        for is_error in (False, True):
+            rest = self._partial.pop((rank, is_error), b"")
+            if rest:
+                newline = b"" if self._style == "raw" else b"\n"
+                self._emit(rank, is_error, self._mark(rank) + rest + newline)
+
+    def _mark(self, rank):
+        return b"" if self._style == "raw" else b"[%d] " % rank
+
+    def _emit(self, rank, is_error, data):
+        stream = sys.stderr.buffer if is_error else sys.stdout.buffer
+        stream.write(data)
+        stream.flush()
