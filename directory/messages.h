@@ -30,15 +30,6 @@ inline constexpr std::uint64_t kInlineObjectBytes = 64 * 1024;
 // allocation. Bounds an inline object plus a name, and a batch of Hold or Entry.
 inline constexpr std::uint32_t kMaxFrameBytes = 1024 * 1024;
 
-// One way to reach a node.
-struct RailAddress {
-  TransportKind kind = TransportKind::kTcp;
-  std::string address;  // SocketAddress::to_string() of its listener
-  bool operator==(const RailAddress&) const = default;
-};
-
-enum class TransportPolicy : std::uint8_t { kAuto = 0, kVerbs = 1, kTcp = 2 };
-
 using RequestNumber = std::uint64_t;
 using Generation = std::uint64_t;  // 0: no generation
 using EdgeNumber = std::uint64_t;  // unique for the life of a directory; 0: no edge
@@ -148,6 +139,7 @@ struct Wait {
   std::uint32_t count = 0;
 };
 inline constexpr std::size_t kMaxWaitIds = 10'000;
+// Takes back a Wait or a Barrier.
 struct CancelWait {
   RequestNumber request = 0;
 };

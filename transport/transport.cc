@@ -14,4 +14,16 @@ std::string_view to_string(TransportKind kind) {
   return "unknown";
 }
 
+std::string_view to_string(TransportPolicy policy) {
+  switch (policy) {
+    case TransportPolicy::kAuto:
+      return "auto";
+    case TransportPolicy::kVerbs:
+      return "verbs";
+    case TransportPolicy::kTcp:
+      return "tcp";
+  }
+  return "unknown";
+}
+
 }  // namespace lochos

@@ -33,6 +33,18 @@ namespace lochos {
 enum class TransportKind : std::uint8_t { kTcp = 1, kVerbs = 2, kSim = 3 };
 std::string_view to_string(TransportKind kind);
 
+// What a node is willing to use. kAuto: verbs where both ends can, TCP otherwise; kVerbs refuses
+// instead of falling back.
+enum class TransportPolicy : std::uint8_t { kAuto = 0, kVerbs = 1, kTcp = 2 };
+std::string_view to_string(TransportPolicy policy);
+
+// One way to reach a node.
+struct RailAddress {
+  TransportKind kind = TransportKind::kTcp;
+  std::string address;  // SocketAddress::to_string() of its listener
+  bool operator==(const RailAddress&) const = default;
+};
+
 // Memory that this transport may read from and write to, and through which peers may write or read
 // when they are told `remote_address` and `remote_key`. Destroying it deregisters the memory.
 // REQUIRES at destruction: no request that uses it is outstanding, no peer can still write to it.
@@ -128,8 +140,11 @@ class Endpoint {
 struct Limits {
   std::uint64_t max_transfer_bytes = 0;  // one write or read
   std::uint64_t max_message_bytes = 0;   // one kSend
-  std::uint64_t inline_bytes = 0;        // one kSend without a region
-  std::size_t queue_depth = 0;           // outstanding requests an endpoint
+  // One kSend without a region. At least 1024 on every backend, so that control messages need no
+  // registered buffer of the caller's (backends copy into preallocated slots what the device cannot
+  // take inline).
+  std::uint64_t inline_bytes = 0;
+  std::size_t queue_depth = 0;  // outstanding requests an endpoint
 };
 
 struct ConnectionEvent {

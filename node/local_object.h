@@ -1,0 +1,68 @@
+// One object as this node knows it: wanted, on its way, being made, or complete.
+// Engine thread only. Plain data; the rules are in object_index.h and engine_impl.h.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/object_id.h"
+#include "directory/messages.h"
+#include "node/pool.h"
+#include "transport/transport.h"
+
+namespace lochos {
+
+using OperationNumber = std::uint64_t;  // a local client's request under way; 0: none
+
+struct IncomingEdge;
+struct OutgoingEdge;
+
+struct LocalObject {
+  enum class State : std::uint8_t {
+    kWanted,    // local readers wait; the directory has been asked; size unknown
+    kFetching,  // storage is there, an incoming edge fills it (or one is being sought)
+    kDraft,     // small object being filled; its id is claimed at seal
+    kClaiming,  // Put sent, answer outstanding
+    kFilling,   // ours; a local writer fills it
+    kComplete,
+    kRetired,  // no longer under its id; lives until the last reference goes
+  };
+
+  ObjectId id;
+  std::string name;
+  std::uint64_t size = 0;
+  Generation generation = 0;
+  State state = State::kWanted;
+  bool origin = false;   // made here; kept until erase
+  bool inlined = false;  // the directory has the bytes
+
+  // Where the bytes are: a block of the pool, or a user's memory with a region per rail.
+  bool has_block = false;
+  Block block;
+  const std::byte* external = nullptr;
+  std::vector<std::unique_ptr<Region>> external_regions;
+
+  // Bytes [0, valid) are final. Edges deliver in order, so a prefix says it all.
+  std::uint64_t valid = 0;
+
+  // Views, writers and edges that need the storage to stay. Storage is freed when retired and zero.
+  std::uint32_t references = 0;
+
+  std::vector<OperationNumber> waiters;  // local gets
+  std::vector<OutgoingEdge*> outgoing;
+  IncomingEdge* incoming = nullptr;
+  RequestNumber directory_request = 0;  // Put or Get outstanding at the directory
+  Errc retired_because = Errc::kDeleted;
+  OperationNumber erase_waiting =
+      0;  // erase() that returns only when external memory is out of use
+
+  std::list<LocalObject*>::iterator lru;
+  bool in_lru = false;
+
+  std::string display_name() const { return name.empty() ? id.to_hex() : name; }
+};
+
+}  // namespace lochos
