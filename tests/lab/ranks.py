@@ -2,18 +2,21 @@
 
 import argparse
 import os
+import selectors
 import shlex
 import sys
+import time
 
-from sandbox import LabError
+from sandbox import TIMED_OUT, LabError
 
 
 def add_options(parser, timeout):
     parser.add_argument("--timeout", type=float, default=timeout, metavar="SECONDS",
                         help="kill everything and fail with status 124 after this time (default "
                              "%(default)s)")
-    parser.add_argument("--output", choices=("prefix", "raw"), default="prefix",
-                        help="prefix: each line carries its rank (default); raw: lines as they are")
+    parser.add_argument("--output", choices=("prefix", "raw"),
+                        help="prefix: each line carries its rank (default); raw: lines as they are "
+                             "(default with --script)")
     parser.add_argument("--only", type=rank_list, metavar="RANKS",
                         help="show the output of these ranks alone, such as 0 or 0,2")
     parser.add_argument("--until", type=rank_list, metavar="RANKS",
@@ -45,6 +48,8 @@ def parse(parser, arguments):
         options, command = arguments, []
     parsed = parser.parse_args(options)
     parsed.command = command
+    if parsed.output is None:
+        parsed.output = "raw" if getattr(parsed, "script", None) else "prefix"
     return parsed
 
 
@@ -104,3 +109,79 @@ class Output:
         stream = sys.stderr.buffer if is_error else sys.stdout.buffer
         stream.write(data)
         stream.flush()
+
+
+class Run:
+    """One command on all ranks, from its start to the status of the whole.
+
+    The lab registers streams with `watch` and reports ends with `end`; `wait` serves them until
+    every rank that counts has ended, or the time is up.
+    """
+
+    def __init__(self, name, options, size):
+        self.statuses = [None] * size
+        self._name = name
+        self._options = options
+        self._output = Output(options.output, options.only)
+        self._selector = selectors.DefaultSelector()
+        self._deadline = time.monotonic() + options.timeout
+        self._awaited = options.until if options.until is not None else set(range(size))
+
+    def watch(self, stream, action, urgent=False):
+        """Calls `action(data)` for what arrives; b"" is the end, after which it is forgotten.
+
+        Streams that are not urgent are served first, so that what a rank wrote precedes the news
+        of its end.
+        """
+        os.set_blocking(stream.fileno(), False)
+        self._selector.register(stream, selectors.EVENT_READ, (urgent, action))
+
+    def watch_output(self, rank, stream, is_error):
+        self.watch(stream, lambda data: self._output.write(rank, is_error, data))
+
+    def watch_end(self, descriptor, action):
+        """Calls `action()` once when a pidfd says that its process has ended."""
+        def ended():
+            self._selector.unregister(descriptor)
+            action()
+        self._selector.register(descriptor, selectors.EVENT_READ, (True, ended))
+
+    def end(self, rank, status):
+        self.statuses[rank] = status
+
+    def wait(self):
+        """Returns the worst status of the ranks that count."""
+        while any(self.statuses[rank] is None for rank in self._awaited):
+            left = self._deadline - time.monotonic()
+            if left <= 0:
+                self.drain()
+                still = [str(rank) for rank, status in enumerate(self.statuses) if status is None]
+                print(f"{self._name}: time limit of {self._options.timeout:g} s; still running: "
+                      f"ranks {' '.join(still)}", file=sys.stderr)
+                return TIMED_OUT
+            self.turn(left)
+            if self._options.fail_fast and any(self.statuses):
+                break
+        counted = range(len(self.statuses)) if self._options.fail_fast else self._awaited
+        return max(self.statuses[rank] or 0 for rank in counted)
+
+    def turn(self, timeout):
+        """Serves what is there, or the next thing to come; says whether there was anything."""
+        events = self._selector.select(timeout)
+        for key, _ in sorted(events, key=lambda event: event[0].data[0]):
+            _, action = key.data
+            if isinstance(key.fileobj, int):
+                action()
+                continue
+            data = os.read(key.fd, 65536)
+            if not data:
+                self._selector.unregister(key.fileobj)
+            action(data)
+        return bool(events)
+
+    def drain(self):
+        """Shows what is still in the streams, and lines without an end."""
+        while self.turn(0):
+            pass
+        for rank in range(len(self.statuses)):
+            self._output.finish(rank)

@@ -25,9 +25,11 @@ LAB_FAILED = 125
 
 _CLONE_NEWNS = 0x00020000
 _CLONE_NEWUTS = 0x04000000
+_CLONE_NEWIPC = 0x08000000
 _CLONE_NEWPID = 0x20000000
 _CLONE_NEWNET = 0x40000000
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -82,6 +84,8 @@ def enter(at_end=lambda: None):
     run("mount", "--make-rprivate", "/")
     run("mount", "-t", "proc", "proc", "/proc")
     _fork_and_forward(lambda: None, reap=True)
+    # Orphans become our children, so that their CPU time is ours to report.
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
     os.setsid()  # A terminal's ^C comes to us through our parents, once.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
@@ -124,6 +128,34 @@ def _fork_and_forward(at_end, reap):
             at_end()
             code = os.waitstatus_to_exitcode(status)
             os._exit(code if code >= 0 else 128 - code)
+
+
+def unshare_node():
+    """Gives the calling process the namespaces of a host of its own inside the lab."""
+    _check(_libc.unshare(_CLONE_NEWNS | _CLONE_NEWUTS | _CLONE_NEWNET | _CLONE_NEWIPC), "unshare")
+    run("mount", "--make-rprivate", "/")
+
+
+def others(spared):
+    """Processes of the lab, without us, its first process and those in `spared`."""
+    spared = spared | {1, os.getpid()}
+    return {int(name) for name in os.listdir("/proc") if name.isdecimal()} - spared
+
+
+def signal_quietly(pid, number):
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def reap(options=os.WNOHANG):
+    """Waits for all children that have ended, or with `options` 0 for all that will."""
+    try:
+        while os.waitpid(-1, options)[0] != 0:
+            pass
+    except ChildProcessError:
+        pass
 
 
 def _check(result, what):
