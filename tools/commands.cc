@@ -1,10 +1,22 @@
 #include "tools/commands.h"
 
+#include "tools/daemon_command.h"
 #include "tools/perf_command.h"
+#include "tools/store_command.h"
 
 namespace lochos {
 
 void add_all_commands(CLI::App& app, Context& context) {
+#ifdef LOCHOS_WITH_NODE
+  add_directory_command(app, context);
+  add_node_command(app, context);
+  add_put_command(app, context);
+  add_get_command(app, context);
+  add_ls_command(app, context);
+  add_stat_command(app, context);
+  add_rm_command(app, context);
+  add_wait_command(app, context);
+#endif
   add_perf_command(app, context);
 }
 

@@ -26,7 +26,8 @@ constexpr std::array kCatalogue = {
     OptionSpec{"log_level", "--log-level", "LOCHOS_LOG_LEVEL", kText, "LEVEL", "info", "",
                "Least important log lines to show: debug, info, warning, error"},
     OptionSpec{"node.directory", "--directory", "LOCHOS_DIRECTORY", kText, "ADDR:PORT", "",
-               "no default", "Address of the directory: 10.0.0.1:7777, [fe80::1%eth0]:7777, host:7777"},
+               "no default",
+               "Address of the directory: 10.0.0.1:7777, [fe80::1%eth0]:7777, host:7777"},
     OptionSpec{"node.name", "--name", "LOCHOS_NAME", kText, "NAME", "", "the host name",
                "Name of the node, for people"},
     OptionSpec{"node.pool", "--pool", "LOCHOS_POOL", kSize, "SIZE", "4G", "",
@@ -117,7 +118,8 @@ ChosenFile choose_file(const ConfigSources& sources) {
 
 Error unknown_key(const ConfigFileEntry& entry) {
   std::vector<std::string_view> keys;
-  for (const OptionSpec& option : kCatalogue) keys.push_back(option.key);
+  for (const OptionSpec& option : kCatalogue)
+    keys.push_back(option.key);
   const std::string near = nearest_word(entry.key, keys);
   Error error(Errc::kInvalidArgument, fmt::format("{}: unknown key '{}'", entry.where, entry.key));
   if (near.empty()) return std::move(error).with_fix("'lochos info --config' lists the keys");

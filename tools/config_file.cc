@@ -5,10 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <toml++/toml.h>
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <toml++/toml.h>
 
 #include "base/unique_fd.h"
 
@@ -53,8 +53,8 @@ struct Flattener {
 
   Status add(const std::string& prefix, const toml::table& table) {
     for (const auto& [name, node] : table) {
-      const std::string key = prefix.empty() ? std::string(name.str())
-                                             : fmt::format("{}.{}", prefix, name.str());
+      const std::string key =
+          prefix.empty() ? std::string(name.str()) : fmt::format("{}.{}", prefix, name.str());
       if (const toml::table* inner = node.as_table()) {
         if (auto ok = add(key, *inner); !ok) return ok;
         continue;
@@ -94,7 +94,8 @@ Result<std::vector<ConfigFileEntry>> read_config_file(const std::string& path) {
   std::stable_sort(flattener.entries.begin(), flattener.entries.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<ConfigFileEntry> entries;
-  for (auto& [line, entry] : flattener.entries) entries.push_back(std::move(entry));
+  for (auto& [line, entry] : flattener.entries)
+    entries.push_back(std::move(entry));
   return entries;
 }
 

@@ -96,6 +96,9 @@ int run(int argc, char** argv) {
     return report(fmt::format("{} (see '{} --help')", error.what(), command_path(app)), kExitUsage);
   }
 
+  if (!context.run)
+    return report(fmt::format("nothing to do (see '{} --help')", command_path(app)), kExitUsage);
+
   auto config = Config::load(config_sources(context));
   if (!config) return report(config.error().to_string(), kExitUsage);
   context.config = std::move(*config);

@@ -28,9 +28,8 @@ std::uint64_t parse_integer(const std::string& text, std::uint64_t minimum, std:
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size() || number < minimum ||
       number > maximum) {
-    refuse(option,
-           fmt::format("'{}' is no whole number from {} to {}", text.substr(0, 64), minimum,
-                       maximum));
+    refuse(option, fmt::format("'{}' is no whole number from {} to {}", text.substr(0, 64), minimum,
+                               maximum));
   }
   return number;
 }

@@ -1,0 +1,24 @@
+// The commands that use this host's node: put, get, ls, stat, rm, wait.
+#pragma once
+
+#include "node/store.h"
+#include "tools/context.h"
+#include "tools/deadline.h"
+
+namespace lochos {
+
+void add_put_command(CLI::App& app, Context& context);
+void add_get_command(CLI::App& app, Context& context);
+void add_ls_command(CLI::App& app, Context& context);
+void add_stat_command(CLI::App& app, Context& context);
+void add_rm_command(CLI::App& app, Context& context);
+void add_wait_command(CLI::App& app, Context& context);
+
+// --socket and --timeout, which all of them have.
+void add_store_options(CLI::App& command, Context& context);
+// Connects to the node of `context`. Errors: as Store::connect, saying how to start a node.
+Result<Store> open_store(const Context& context, const Deadline& deadline);
+// Text of a stranger, safe for a terminal: control characters become \xNN.
+std::string printable(std::string_view text);
+
+}  // namespace lochos
