@@ -4,10 +4,16 @@ import argparse
 import os
 import selectors
 import shlex
+import signal
+import subprocess
 import sys
 import time
 
+import sandbox
 from sandbox import TIMED_OUT, LabError
+
+# Time that daemons get to end by themselves before they are killed.
+_GRACE_S = 3.0
 
 
 def add_options(parser, timeout):
@@ -59,15 +65,21 @@ def check_ranks(option, ranks, size):
         raise LabError(f"{option}: no rank {wrong[0]}; there are 0 to {size - 1}")
 
 
-def environment(rank, addresses, addresses6, directory):
+def addresses(size):
+    """The IPv4 and the IPv6 addresses of all ranks; both labs use the same."""
+    return ([f"10.76.0.{rank + 1}" for rank in range(size)],
+            [f"fd76::{rank + 1:x}" for rank in range(size)])
+
+
+def environment(rank, ipv4, ipv6, directory):
     """The contract between both labs and every command that runs in them."""
     return {
         "LOCHOS_LAB_RANK": str(rank),
-        "LOCHOS_LAB_SIZE": str(len(addresses)),
-        "LOCHOS_LAB_ADDRESS": addresses[rank],
-        "LOCHOS_LAB_ADDRESSES": " ".join(addresses),
-        "LOCHOS_LAB_ADDRESS6": addresses6[rank],
-        "LOCHOS_LAB_ADDRESSES6": " ".join(addresses6),
+        "LOCHOS_LAB_SIZE": str(len(ipv4)),
+        "LOCHOS_LAB_ADDRESS": ipv4[rank],
+        "LOCHOS_LAB_ADDRESSES": " ".join(ipv4),
+        "LOCHOS_LAB_ADDRESS6": ipv6[rank],
+        "LOCHOS_LAB_ADDRESSES6": " ".join(ipv6),
         "LOCHOS_LAB_DIR": directory,
     }
 
@@ -145,6 +157,33 @@ class Run:
             self._selector.unregister(descriptor)
             action()
         self._selector.register(descriptor, selectors.EVENT_READ, (True, ended))
+
+    def spawn(self, rank, command, variables):
+        """Starts a rank as a process of this machine."""
+        process = subprocess.Popen(
+            command, env={**os.environ, **variables}, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+        self.watch_output(rank, process.stdout, is_error=False)
+        self.watch_output(rank, process.stderr, is_error=True)
+
+        def ended():
+            code = process.wait()
+            self.end(rank, code if code >= 0 else 128 - code)
+        self.watch_end(os.pidfd_open(process.pid), ended)
+
+    def end_everything(self, spared=frozenset()):
+        """Ends and reaps all processes of the lab, politely first, and shows their last words."""
+        left = sandbox.others(spared)
+        for pid in left:
+            sandbox.signal_quietly(pid, signal.SIGTERM)
+        deadline = time.monotonic() + _GRACE_S
+        while left and time.monotonic() < deadline:
+            self.turn(0.02)
+            sandbox.reap()
+            left = sandbox.others(spared)
+        self.drain()
+        sandbox.kill_all()
+        sandbox.reap(0)
 
     def end(self, rank, status):
         self.statuses[rank] = status

@@ -72,15 +72,18 @@ def run(*command, **options):
     return done.stdout
 
 
-def enter(at_end=lambda: None):
+def enter(at_end=lambda: None, network=True):
     """Goes on in new namespaces; only the process that lives there returns from this call.
 
-    Three processes: the caller waits outside, forwards signals and runs `at_end` last; the first
-    process inside reaps orphans, and its end is the end of that world; the third returns. Each dies
-    with its parent.
+    The caller waits outside, forwards signals and runs `at_end` last. Its child makes the namespaces
+    (who has made a process namespace cannot start programs any more when that has ended); the
+    grandchild, first process inside, reaps orphans, and its end is the end of that world; the
+    fourth returns. Each dies with its parent.
     """
-    _check(_libc.unshare(_CLONE_NEWNS | _CLONE_NEWUTS | _CLONE_NEWPID | _CLONE_NEWNET), "unshare")
     _fork_and_forward(at_end, reap=False)
+    flags = _CLONE_NEWNS | _CLONE_NEWPID | (_CLONE_NEWUTS | _CLONE_NEWNET if network else 0)
+    _check(_libc.unshare(flags), "unshare")
+    _fork_and_forward(lambda: None, reap=False)
     run("mount", "--make-rprivate", "/")
     run("mount", "-t", "proc", "proc", "/proc")
     _fork_and_forward(lambda: None, reap=True)
@@ -89,8 +92,9 @@ def enter(at_end=lambda: None):
     os.setsid()  # A terminal's ^C comes to us through our parents, once.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
-    run("mount", "-t", "sysfs", "sysfs", "/sys")  # the view of this network namespace
-    run("ip", "link", "set", "lo", "up")
+    if network:
+        run("mount", "-t", "sysfs", "sysfs", "/sys")  # the view of this network namespace
+        run("ip", "link", "set", "lo", "up")
 
 
 def _interrupt(number, _frame):
@@ -145,6 +149,14 @@ def others(spared):
 def signal_quietly(pid, number):
     try:
         os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def kill_all():
+    """Kills every process of the lab but us and its first."""
+    try:
+        os.kill(-1, signal.SIGKILL)
     except ProcessLookupError:
         pass
 
