@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# shellcheck disable=SC2153
 # What a script of tests/lab/shaped can do to the nodes (see its --help). Sourced before the script,
 # outside the nodes, where the bridge is.
 
