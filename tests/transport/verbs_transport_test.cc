@@ -1,0 +1,319 @@
+// What is particular to verbs; the promises common to all backends are in conformance_test.cc.
+// Needs an RDMA port (Soft-RoCE will do: tests/lab/rxe) and says so where there is none.
+#include "transport/verbs/verbs_transport.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "transport/topology.h"
+
+namespace lochos {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// A port with an IPv4 address, and what it is called. Skips the test if there is none.
+struct UsablePort {
+  VerbsPort port;
+  VerbsGid gid;
+  SocketAddress address;
+};
+
+std::optional<UsablePort> find_port(std::string& reason) {
+  auto ports = list_verbs_ports();
+  if (!ports) {
+    reason = ports.error().to_string();
+    return std::nullopt;
+  }
+  for (const VerbsPort& port : *ports) {
+    reason = port.device + ": " + port.why_unusable;
+    if (!port.why_unusable.empty()) continue;
+    for (const VerbsGid& gid : port.gids) {
+      if (!gid.gid.starts_with("::ffff:")) continue;
+      return UsablePort{port, gid, *SocketAddress::parse(gid.gid.substr(7), 0)};
+    }
+    reason = port.device + ": no GID that stands for an IPv4 address";
+  }
+  return std::nullopt;
+}
+
+// One side: a transport, and what it has reported.
+struct Side {
+  std::unique_ptr<Transport> transport;
+  std::vector<Completion> completions;
+  std::vector<ConnectionEvent> events;
+  std::vector<std::string> messages;
+
+  void turn() {
+    Completion batch[8];
+    const std::size_t count = transport->poll(batch);
+    for (std::size_t i = 0; i < count; ++i) {
+      completions.push_back(batch[i]);
+      if (batch[i].kind != Completion::Kind::kMessage) continue;
+      messages.emplace_back(reinterpret_cast<const char*>(batch[i].message.data()),
+                            batch[i].message.size());
+    }
+    std::vector<ConnectionEvent> fresh(
+        4,
+        ConnectionEvent{.kind = ConnectionEvent::Kind::kClosed, .endpoint = nullptr, .peer = {}});
+    const std::size_t fresh_count =
+        transport->poll_connections(std::chrono::steady_clock::now(), fresh);
+    for (std::size_t i = 0; i < fresh_count; ++i)
+      events.push_back(fresh[i]);
+  }
+  const ConnectionEvent* find(ConnectionEvent::Kind kind) const {
+    for (const ConnectionEvent& event : events) {
+      if (event.kind == kind) return &event;
+    }
+    return nullptr;
+  }
+  std::size_t count(Completion::Kind kind) const {
+    return static_cast<std::size_t>(
+        std::count_if(completions.begin(), completions.end(),
+                      [&](const Completion& c) { return c.kind == kind; }));
+  }
+};
+
+class VerbsTransport : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string reason;
+    auto found = find_port(reason);
+    if (!found) GTEST_SKIP() << reason;
+    usable_ = *found;
+    options_.local = usable_.address;
+  }
+
+  static Side open(const VerbsOptions& options) {
+    auto transport = open_verbs_transport(options);
+    EXPECT_TRUE(transport) << transport.error().to_string();
+    return Side{transport ? std::move(*transport) : nullptr, {}, {}, {}};
+  }
+
+  // Turns both sides, sleeping on their descriptors, until `done` or for 20 s.
+  template <class Condition>
+  static bool run_until(std::vector<Side*> sides, Condition done) {
+    const auto deadline = std::chrono::steady_clock::now() + seconds(20);
+    while (!done()) {
+      const auto now = std::chrono::steady_clock::now();
+      if (now > deadline) return false;
+      for (Side* side : sides)
+        side->turn();
+      if (done()) return true;
+      std::vector<pollfd> fds;
+      bool sleep = true;
+      for (Side* side : sides) {
+        sleep = side->transport->arm() && sleep;
+        fds.push_back({side->transport->event_fd(), POLLIN, 0});
+      }
+      if (sleep) ::poll(fds.data(), fds.size(), 50);
+    }
+    return true;
+  }
+
+  // Connects client to server and returns the client's endpoint.
+  Endpoint* join(Side& client, Side& server) {
+    auto address = server.transport->listen(options_.local);
+    EXPECT_TRUE(address) << address.error().to_string();
+    if (!address) return nullptr;
+    Endpoint* endpoint =
+        client.transport->connect(*address, std::chrono::steady_clock::now() + seconds(10));
+    run_until({&client, &server}, [&] {
+      return client.find(ConnectionEvent::Kind::kFailed) != nullptr ||
+             (client.find(ConnectionEvent::Kind::kEstablished) != nullptr &&
+              server.find(ConnectionEvent::Kind::kEstablished) != nullptr);
+    });
+    const ConnectionEvent* failed = client.find(ConnectionEvent::Kind::kFailed);
+    EXPECT_EQ(failed, nullptr) << failed->error.to_string();
+    EXPECT_NE(server.find(ConnectionEvent::Kind::kEstablished), nullptr);
+    return endpoint;
+  }
+
+  UsablePort usable_;
+  VerbsOptions options_;
+};
+
+TEST_F(VerbsTransport, MovesMessagesAndWrites) {
+  Side client = open(options_), server = open(options_);
+  ASSERT_TRUE(client.transport && server.transport);
+  Endpoint* endpoint = join(client, server);
+  ASSERT_NE(endpoint, nullptr);
+
+  std::vector<std::byte> source(1 << 20), target(1 << 20);
+  for (std::size_t i = 0; i < source.size(); ++i)
+    source[i] = static_cast<std::byte>(i * 31 >> 3);
+  auto from = client.transport->register_memory(source);
+  auto to = server.transport->register_memory(target);
+  ASSERT_TRUE(from && to);
+  char text[] = "a message without a region";
+  std::vector<WorkRequest> requests;
+  const std::size_t chunk = 64 * 1024;
+  for (std::size_t at = 0; at < source.size(); at += chunk) {
+    requests.push_back({.opcode = Opcode::kWriteImmediate,
+                        .immediate = static_cast<std::uint32_t>(at),
+                        .local = source.data() + at,
+                        .length = chunk,
+                        .region = from->get(),
+                        .remote_address = (*to)->remote_address(target.data() + at),
+                        .remote_key = (*to)->remote_key(),
+                        .context = at});
+  }
+  requests.push_back({.opcode = Opcode::kSend,
+                      .local = reinterpret_cast<std::byte*>(text),
+                      .length = std::strlen(text),
+                      .context = 77});
+  ASSERT_EQ(endpoint->post(requests), requests.size());
+  ASSERT_TRUE(run_until({&client, &server}, [&] {
+    return server.messages.size() == 1 &&
+           client.count(Completion::Kind::kRequest) == requests.size();
+  }));
+  EXPECT_EQ(server.messages[0], text);
+  EXPECT_EQ(source, target);
+  EXPECT_EQ(server.count(Completion::Kind::kImmediate), requests.size() - 1);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(client.completions[i].context, requests[i].context);
+    EXPECT_EQ(client.completions[i].status, Completion::Status::kDone);
+  }
+  endpoint->close();
+  ASSERT_TRUE(run_until({&client, &server}, [&] {
+    return client.find(ConnectionEvent::Kind::kClosed) != nullptr &&
+           server.find(ConnectionEvent::Kind::kClosed) != nullptr;
+  }));
+  EXPECT_EQ(client.find(ConnectionEvent::Kind::kClosed)->error.code(), Errc::kClosed);
+  EXPECT_EQ(server.find(ConnectionEvent::Kind::kClosed)->error.code(), Errc::kConnectionLost);
+}
+
+// A refused remote key breaks the connection; what was posted still ends exactly once.
+TEST_F(VerbsTransport, WrongRemoteKeyEndsBothSidesAndEveryRequestOnce) {
+  Side client = open(options_), server = open(options_);
+  ASSERT_TRUE(client.transport && server.transport);
+  Endpoint* endpoint = join(client, server);
+  ASSERT_NE(endpoint, nullptr);
+  std::vector<std::byte> source(64 * 1024);
+  auto from = client.transport->register_memory(source);
+  ASSERT_TRUE(from);
+  std::vector<WorkRequest> requests(40, WorkRequest{.opcode = Opcode::kWrite,
+                                                    .local = source.data(),
+                                                    .length = source.size(),
+                                                    .region = from->get(),
+                                                    .remote_address = 4096,
+                                                    .remote_key = 0x123456});
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    requests[i].context = i;
+  ASSERT_EQ(endpoint->post(requests), requests.size());
+  ASSERT_TRUE(run_until({&client, &server},
+                        [&] { return client.find(ConnectionEvent::Kind::kClosed) != nullptr; }));
+  ASSERT_EQ(client.completions.size(), requests.size());
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(client.completions[i].context, i);
+    EXPECT_EQ(client.completions[i].status, Completion::Status::kFlushed);
+  }
+  const Error& error = client.find(ConnectionEvent::Kind::kClosed)->error;
+  EXPECT_EQ(error.code(), Errc::kConnectionLost);
+  EXPECT_NE(error.message().find("refused access"), std::string::npos) << error.to_string();
+  EXPECT_TRUE(run_until({&client, &server},
+                        [&] { return server.find(ConnectionEvent::Kind::kClosed) != nullptr; }));
+}
+
+TEST_F(VerbsTransport, NobodyListensIsRefusedQuickly) {
+  Side client = open(options_);
+  ASSERT_TRUE(client.transport);
+  client.transport->connect(usable_.address.with_port(1),
+                            std::chrono::steady_clock::now() + seconds(10));
+  ASSERT_TRUE(run_until({&client}, [&] { return !client.events.empty(); }));
+  EXPECT_EQ(client.events[0].kind, ConnectionEvent::Kind::kFailed);
+  EXPECT_EQ(client.events[0].error.code(), Errc::kUnreachable);
+  EXPECT_NE(client.events[0].error.to_string().find("nothing listens"), std::string::npos)
+      << client.events[0].error.to_string();
+}
+
+TEST_F(VerbsTransport, EmptyGidIndexIsRefusedWithTheValidOnes) {
+  options_.gid_index = 200;
+  auto transport = open_verbs_transport(options_);
+  ASSERT_FALSE(transport);
+  EXPECT_EQ(transport.error().code(), Errc::kInvalidArgument);
+  EXPECT_NE(transport.error().message().find(usable_.gid.gid), std::string::npos)
+      << transport.error().to_string();
+}
+
+// The index alone decides: both sides come up on the address it stands for.
+TEST_F(VerbsTransport, GidIndexThatIsAskedForIsUsed) {
+  for (const VerbsGid& gid : usable_.port.gids) {
+    SCOPED_TRACE(gid.gid);
+    VerbsOptions options = options_;
+    options.gid_index = gid.index;
+    Side client = open(options), server = open(options);
+    ASSERT_TRUE(client.transport && server.transport);
+    auto address = server.transport->listen(SocketAddress());
+    ASSERT_TRUE(address) << address.error().to_string();
+    Endpoint* endpoint =
+        client.transport->connect(*address, std::chrono::steady_clock::now() + seconds(10));
+    ASSERT_TRUE(run_until({&client, &server}, [&] { return !client.events.empty(); }));
+    ASSERT_EQ(client.events[0].kind, ConnectionEvent::Kind::kEstablished)
+        << client.events[0].error.to_string();
+    EXPECT_NE(endpoint->describe().find("GID " + std::to_string(gid.index) + " "),
+              std::string::npos)
+        << endpoint->describe();
+  }
+}
+
+TEST_F(VerbsTransport, SmallerMtuOfEitherSideIsUsed) {
+  VerbsOptions small = options_;
+  small.mtu = 512;
+  Side client = open(options_), server = open(small);
+  ASSERT_TRUE(client.transport && server.transport);
+  Endpoint* endpoint = join(client, server);
+  ASSERT_NE(endpoint, nullptr);
+  EXPECT_NE(endpoint->describe().find("MTU 512"), std::string::npos) << endpoint->describe();
+  std::vector<std::byte> source(100'000, std::byte{7}), target(100'000);
+  auto from = client.transport->register_memory(source);
+  auto to = server.transport->register_memory(target);
+  ASSERT_TRUE(from && to);
+  const WorkRequest request{.opcode = Opcode::kWriteImmediate,
+                            .local = source.data(),
+                            .length = source.size(),
+                            .region = from->get(),
+                            .remote_address = (*to)->remote_address(target.data()),
+                            .remote_key = (*to)->remote_key()};
+  ASSERT_EQ(endpoint->post({&request, 1}), 1U);
+  ASSERT_TRUE(run_until({&client, &server},
+                        [&] { return server.count(Completion::Kind::kImmediate) == 1; }));
+  EXPECT_EQ(source, target);
+}
+
+TEST_F(VerbsTransport, OptionsOutOfRangeAreNamed) {
+  const auto refused = [&](auto change) {
+    VerbsOptions options = options_;
+    change(options);
+    auto transport = open_verbs_transport(options);
+    EXPECT_FALSE(transport);
+    return transport ? Errc::kSystem : transport.error().code();
+  };
+  EXPECT_EQ(refused([](auto& o) { o.retry_count = 7; }), Errc::kInvalidArgument);
+  EXPECT_EQ(refused([](auto& o) { o.mtu = 1500; }), Errc::kInvalidArgument);
+  EXPECT_EQ(refused([](auto& o) { o.service_level = 16; }), Errc::kInvalidArgument);
+  EXPECT_EQ(refused([](auto& o) { o.traffic_class = 256; }), Errc::kInvalidArgument);
+  EXPECT_EQ(refused([](auto& o) { o.local = *SocketAddress::parse("192.0.2.7", 0); }),
+            Errc::kUnsupported);
+}
+
+TEST_F(VerbsTransport, PortInUseNamesThePort) {
+  Side first = open(options_), second = open(options_);
+  ASSERT_TRUE(first.transport && second.transport);
+  auto address = first.transport->listen(options_.local);
+  ASSERT_TRUE(address);
+  EXPECT_NE(address->port(), 0);
+  auto taken = second.transport->listen(*address);
+  ASSERT_FALSE(taken);
+  EXPECT_EQ(taken.error().code(), Errc::kAddressInUse);
+  EXPECT_NE(taken.error().message().find(std::to_string(address->port())), std::string::npos)
+      << taken.error().to_string();
+}
+
+}  // namespace
+}  // namespace lochos
