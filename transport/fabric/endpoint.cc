@@ -17,8 +17,7 @@ FabricEndpoint::~FabricEndpoint() = default;
 
 Status FabricEndpoint::make_slots() {
   const Limits& limits = rail_.limits();
-  copies_ =
-      std::make_unique_for_overwrite<std::byte[]>(limits.queue_depth * limits.inline_bytes);
+  copies_ = std::make_unique_for_overwrite<std::byte[]>(limits.queue_depth * limits.inline_bytes);
   if (rail_.device().needs_local_registration()) {
     auto region = rail_.device().register_memory(
         {copies_.get(), static_cast<std::size_t>(limits.queue_depth * limits.inline_bytes)});
@@ -39,8 +38,8 @@ Status FabricEndpoint::open(fi_info& info) {
   if (Status made = make_slots(); !made) return made;
   Device& device = rail_.device();
   // Our own requests and as many arrivals again; more are kept too, but in memory allocated then.
-  auto queue = device.open_completion_queue(
-      std::max<std::size_t>(2 * rail_.limits().queue_depth, 512));
+  auto queue =
+      device.open_completion_queue(std::max<std::size_t>(2 * rail_.limits().queue_depth, 512));
   if (!queue) return fail(std::move(queue).error());
   queue_ = std::move(*queue);
   auto fd = Device::wait_fd(queue_->fid);
@@ -61,8 +60,7 @@ Status FabricEndpoint::open(fi_info& info) {
   if (code != 0) return fail(fabric_error(code, "set up a libfabric endpoint"));
   if (rail_.shared_receives() != nullptr) return {};
 
-  const std::size_t count =
-      std::min(rail_.options().receive_buffers, device.receive_depth());
+  const std::size_t count = std::min(rail_.options().receive_buffers, device.receive_depth());
   auto pool = ReceivePool::create(device, count, rail_.limits().max_message_bytes);
   if (!pool) return fail(std::move(pool).error());
   own_receives_ = std::move(*pool);
@@ -70,8 +68,7 @@ Status FabricEndpoint::open(fi_info& info) {
 }
 
 Status FabricEndpoint::start_connecting(std::span<const std::byte> greeting) {
-  const int code =
-      fi_connect(endpoint_.get(), remote_.get(), greeting.data(), greeting.size());
+  const int code = fi_connect(endpoint_.get(), remote_.get(), greeting.data(), greeting.size());
   if (code != 0) return fail(fabric_error(code, fmt::format("connect to {}", remote_.to_string())));
   return {};
 }
@@ -146,15 +143,16 @@ void FabricEndpoint::flush() {
   }
   std::sort(left.begin(), left.end(),
             [](const Slot* a, const Slot* b) { return a->sequence < b->sequence; });
-  for (Slot* slot : left) finish(*slot, Completion::Status::kFlushed);
+  for (Slot* slot : left)
+    finish(*slot, Completion::Status::kFlushed);
   rail_.unwatch(*this);
   queue_.reset();
   state_ = State::kDrained;
 }
 
 std::string FabricEndpoint::describe() const {
-  std::string text = fmt::format("{} {} {}", rail_.device().provider(),
-                                 incoming_ ? "from" : "to", remote_.to_string());
+  std::string text = fmt::format("{} {} {}", rail_.device().provider(), incoming_ ? "from" : "to",
+                                 remote_.to_string());
   if (peer_.hello.node) text += fmt::format(" (node {})", peer_.hello.node.to_string());
   return text;
 }

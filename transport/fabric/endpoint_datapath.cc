@@ -118,8 +118,8 @@ ssize_t FabricEndpoint::submit_write(const WorkRequest& request, Slot& slot) {
   const std::uint64_t address = empty ? peer_.void_address : request.remote_address;
   const std::uint64_t key = empty ? peer_.void_key : request.remote_key;
   if (arrives(request)) {
-    return fi_writedata(endpoint_.get(), data, request.length, descriptor,
-                        completion_data(request), 0, address, key, &slot.provider);
+    return fi_writedata(endpoint_.get(), data, request.length, descriptor, completion_data(request),
+                        0, address, key, &slot.provider);
   }
   return fi_write(endpoint_.get(), data, request.length, descriptor, 0, address, key,
                   &slot.provider);

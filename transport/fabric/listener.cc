@@ -47,8 +47,7 @@ SocketAddress name_of(fid& object) {
 
 SocketAddress source_of(const fi_info& request) {
   const auto* address = static_cast<const sockaddr*>(request.dest_addr);
-  if (address == nullptr ||
-      (address->sa_family != AF_INET && address->sa_family != AF_INET6)) {
+  if (address == nullptr || (address->sa_family != AF_INET && address->sa_family != AF_INET6)) {
     return {};
   }
   return SocketAddress(address, static_cast<socklen_t>(request.dest_addrlen));
@@ -159,7 +158,8 @@ void GuardedListener::progress(Instant now) {
 Instant GuardedListener::next_deadline() const {
   Instant next = kNever;
   if (!strangers_.empty()) next = strangers_.front().deadline;
-  for (const Handover& handover : handovers_) next = std::min(next, handover.deadline);
+  for (const Handover& handover : handovers_)
+    next = std::min(next, handover.deadline);
   return next;
 }
 
@@ -195,9 +195,8 @@ bool GuardedListener::accept_one() {
 
 bool GuardedListener::read(Stranger& stranger) {
   while (stranger.received < stranger.wanted) {
-    const ssize_t count =
-        ::recv(stranger.fd.get(), stranger.bytes.data() + stranger.received,
-               stranger.wanted - stranger.received, 0);
+    const ssize_t count = ::recv(stranger.fd.get(), stranger.bytes.data() + stranger.received,
+                                 stranger.wanted - stranger.received, 0);
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) {
       if (now_ < stranger.deadline) return true;
       refuse(stranger, Error(Errc::kTimedOut, "no greeting came in time"));
@@ -272,24 +271,22 @@ Status GuardedListener::hand_over(Stranger& stranger) {
 void GuardedListener::on_request(fid& passive, InfoHandle request, std::span<const std::byte>) {
   const auto found =
       std::find_if(handovers_.begin(), handovers_.end(), [&](const Handover& handover) {
-        return &handover.passive->fid == &passive &&
-               handover.relay_address == source_of(*request);
+        return &handover.passive->fid == &passive && handover.relay_address == source_of(*request);
       });
   if (found == handovers_.end()) return;
   Handover handover = std::move(*found);
   handovers_.erase(found);
 
   const Error unreachable(Errc::kSystem, "the provider's socket cannot be found");
-  const int slot = find_socket(handover.passive_address, handover.relay_address,
-                               handover.descriptor_hint);
+  const int slot =
+      find_socket(handover.passive_address, handover.relay_address, handover.descriptor_hint);
   Status accepted = fail(unreachable);
   if (slot >= 0 && ::dup3(handover.socket.get(), slot, O_CLOEXEC) == slot) {
     handover.socket.reset();
     accepted = rail_.accept(*request, handover.greeting, handover.source, now_);
   }
   if (!accepted) {
-    log_warning("cannot accept {}: {}", handover.source.to_string(),
-                accepted.error().to_string());
+    log_warning("cannot accept {}: {}", handover.source.to_string(), accepted.error().to_string());
     reject(handover.passive.get(), *request, accepted.error(), rail_.hello());
   }
 }
@@ -314,8 +311,8 @@ void GuardedListener::log_refusal(const SocketAddress& source, const Error& reas
     return;
   }
   next_log_ = now_ + kRefusalLogInterval;
-  log_warning("refused a connection from {} on {}: {}{}", source.to_string(),
-              address().to_string(), reason.to_string(),
+  log_warning("refused a connection from {} on {}: {}{}", source.to_string(), address().to_string(),
+              reason.to_string(),
               unlogged_ > 0 ? fmt::format(" (and {} more before)", unlogged_) : "");
   unlogged_ = 0;
 }
@@ -337,8 +334,7 @@ Result<std::unique_ptr<Listener>> open_guarded(Rail& rail, const SocketAddress& 
   if (!fd) return fail(listen_error(errno, address));
   const int on = 1;
   ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (::bind(fd.get(), address.get(), address.length()) != 0 ||
-      ::listen(fd.get(), kBacklog) != 0) {
+  if (::bind(fd.get(), address.get(), address.length()) != 0 || ::listen(fd.get(), kBacklog) != 0) {
     return fail(listen_error(errno, address));
   }
   epoll_event event{.events = EPOLLIN, .data = {.u64 = 0}};

@@ -11,7 +11,8 @@
 //   1. We accept without blocking, and read the connection request (header, hello) with a deadline.
 //   2. What is no request, or has an unfit hello, is refused in the provider's own language, and
 //      closed.
-//   3. Else we repeat the bytes to a passive endpoint that lives for this one connection on a random
+//   3. Else we repeat the bytes to a passive endpoint that lives for this one connection on a
+//   random
 //      port of a random loopback address (127/8), and when the provider has accepted, its new
 //      descriptor is replaced by the peer's socket (dup3). The peer sees one connection to one port
 //      (firewalls, port mapping), no extra round trip, and the provider owns it from then on.

@@ -73,8 +73,7 @@ Error connect_error(int error, const SocketAddress& remote, std::span<const std:
 Rail::Rail(const FabricOptions& options, std::unique_ptr<Device> device)
     : options_(options), device_(std::move(device)), staged_(kStagedEntries) {
   limits_.max_transfer_bytes = std::min(kMaxTransferBytes, device_->max_message_bytes());
-  limits_.max_message_bytes =
-      std::min(options.receive_buffer_bytes, device_->max_message_bytes());
+  limits_.max_message_bytes = std::min(options.receive_buffer_bytes, device_->max_message_bytes());
   limits_.inline_bytes = std::min(kInlineBytes, limits_.max_message_bytes);
   limits_.queue_depth = std::min(options.queue_depth, device_->transmit_depth());
   set_hello(options.hello);
@@ -116,9 +115,9 @@ Status Rail::open_queues() {
   const int code = fi_srx_context(device_->domain(), &attributes, &endpoint, nullptr);
   if (code != 0) return fail(fabric_error(code, "open a shared receive queue"));
   shared_endpoint_.reset(endpoint);
-  auto pool = ReceivePool::create(*device_,
-                                  std::min(options_.receive_buffers, device_->receive_depth()),
-                                  limits_.max_message_bytes);
+  auto pool =
+      ReceivePool::create(*device_, std::min(options_.receive_buffers, device_->receive_depth()),
+                          limits_.max_message_bytes);
   if (!pool) return fail(std::move(pool).error());
   shared_pool_ = std::move(*pool);
   return shared_pool_->attach(endpoint);
@@ -158,8 +157,8 @@ std::array<std::byte, kGreetingBytes> Rail::greeting_bytes() const {
 }
 
 Endpoint* Rail::connect(const SocketAddress& address, Instant deadline) {
-  auto& endpoint = *endpoints_.emplace_back(
-      std::make_unique<FabricEndpoint>(*this, false, address, deadline));
+  auto& endpoint =
+      *endpoints_.emplace_back(std::make_unique<FabricEndpoint>(*this, false, address, deadline));
   connecting_.push_back(&endpoint);
   const InfoHandle info = device_->describe_endpoint(options_.local.with_port(0), &address);
   Status started = endpoint.open(*info);
@@ -170,8 +169,8 @@ Endpoint* Rail::connect(const SocketAddress& address, Instant deadline) {
 
 Status Rail::accept(fi_info& request, const Greeting& peer, const SocketAddress& remote,
                     Instant now) {
-  auto endpoint = std::make_unique<FabricEndpoint>(
-      *this, true, remote, saturating_add(now, options_.handshake_timeout));
+  auto endpoint = std::make_unique<FabricEndpoint>(*this, true, remote,
+                                                   saturating_add(now, options_.handshake_timeout));
   if (Status opened = endpoint->open(request); !opened) return opened;
   endpoint->expect(peer);
   if (Status started = endpoint->start_accepting(greeting_bytes()); !started) return started;
@@ -205,7 +204,8 @@ std::size_t Rail::poll(std::span<Completion> completions) {
 
 void Rail::give_back_receives() {
   bool starved = false;
-  for (Receive* receive : taken_receives_) starved |= receive->pool->repost(*receive);
+  for (Receive* receive : taken_receives_)
+    starved |= receive->pool->repost(*receive);
   taken_receives_.clear();
   if (starved) make_all_hot();
 }
@@ -226,8 +226,8 @@ bool Rail::polls_directly() const {
 }
 
 void Rail::begin_round() {
-  if (armed_ || (!polls_directly() &&
-                 (hot_.empty() || ++turns_since_harvest_ >= kTurnsBetweenHarvests))) {
+  if (armed_ ||
+      (!polls_directly() && (hot_.empty() || ++turns_since_harvest_ >= kTurnsBetweenHarvests))) {
     harvest();
   }
   if (round_next_ < round_.size()) return;
@@ -235,12 +235,14 @@ void Rail::begin_round() {
   round_.clear();
   if (polls_directly()) {
     round_ = watched_;
-    for (FabricEndpoint* endpoint : hot_) endpoint->hot = false;
+    for (FabricEndpoint* endpoint : hot_)
+      endpoint->hot = false;
     hot_.clear();
     return;
   }
   std::swap(round_, hot_);
-  for (FabricEndpoint* endpoint : round_) endpoint->hot = false;
+  for (FabricEndpoint* endpoint : round_)
+    endpoint->hot = false;
 }
 
 bool Rail::read_next_endpoint() {
@@ -294,7 +296,8 @@ void Rail::make_hot(FabricEndpoint& endpoint) {
 }
 
 void Rail::make_all_hot() {
-  for (FabricEndpoint* endpoint : watched_) make_hot(*endpoint);
+  for (FabricEndpoint* endpoint : watched_)
+    make_hot(*endpoint);
 }
 
 void Rail::touch(FabricEndpoint& endpoint) {
@@ -401,7 +404,8 @@ std::size_t Rail::poll_connections(Instant now, std::span<ConnectionEvent> event
 
 Instant Rail::next_deadline() const {
   Instant next = listener_ ? listener_->next_deadline() : kNever;
-  for (const FabricEndpoint* endpoint : connecting_) next = std::min(next, endpoint->deadline());
+  for (const FabricEndpoint* endpoint : connecting_)
+    next = std::min(next, endpoint->deadline());
   return next;
 }
 
@@ -425,15 +429,14 @@ bool Rail::read_event_queue() {
     std::uint32_t event = 0;
     alignas(fi_eq_cm_entry) std::array<std::byte, sizeof(fi_eq_cm_entry) + kMaxRequestDataBytes>
         buffer;
-    const ssize_t count =
-        fi_eq_read(event_queue_.get(), &event, buffer.data(), buffer.size(), 0);
+    const ssize_t count = fi_eq_read(event_queue_.get(), &event, buffer.data(), buffer.size(), 0);
     if (count == -FI_EAVAIL) {
       on_event_error();
     } else if (count >= static_cast<ssize_t>(sizeof(fi_eq_cm_entry))) {
       const auto& entry = *reinterpret_cast<const fi_eq_cm_entry*>(buffer.data());
-      on_event(event, entry,
-               std::span(buffer).first(static_cast<std::size_t>(count)).subspan(
-                   sizeof(fi_eq_cm_entry)));
+      on_event(
+          event, entry,
+          std::span(buffer).first(static_cast<std::size_t>(count)).subspan(sizeof(fi_eq_cm_entry)));
     } else {
       return any;
     }
@@ -479,8 +482,8 @@ void Rail::on_connected(FabricEndpoint& endpoint, std::span<const std::byte> dat
   if (!endpoint.incoming()) {
     auto greeting = decode_greeting(data, options_.hello);
     if (!greeting) {
-      connecting_failed(endpoint, std::move(greeting).error().with_operation(fmt::format(
-                                      "connect to {}", endpoint.remote().to_string())));
+      connecting_failed(endpoint, std::move(greeting).error().with_operation(
+                                      fmt::format("connect to {}", endpoint.remote().to_string())));
       return;
     }
     endpoint.expect(*greeting);
@@ -509,8 +512,8 @@ void Rail::connecting_failed(FabricEndpoint& endpoint, Error error) {
   endpoint.abandon();
   if (endpoint.incoming()) {
     // Nobody knows of it yet, so nobody hears of its end.
-    log_warning("a connection from {} broke during the greeting: {}",
-                endpoint.remote().to_string(), error.to_string());
+    log_warning("a connection from {} broke during the greeting: {}", endpoint.remote().to_string(),
+                error.to_string());
     const auto owner = std::find_if(endpoints_.begin(), endpoints_.end(),
                                     [&](const auto& item) { return item.get() == &endpoint; });
     graveyard_.push_back(std::move(*owner));
@@ -519,6 +522,7 @@ void Rail::connecting_failed(FabricEndpoint& endpoint, Error error) {
   }
   events_.push_back({.kind = ConnectionEvent::Kind::kFailed,
                      .endpoint = &endpoint,
+                     .peer = {},
                      .error = std::move(error)});
 }
 

@@ -68,7 +68,10 @@ int find_socket(const SocketAddress& local, const SocketAddress& peer, int hint)
   for (int fd = std::max(0, hint - kHintBefore); fd < hint + kHintAfter; ++fd) {
     if (matches(fd, local, peer)) return fd;
   }
-  const std::unique_ptr<DIR, decltype(&closedir)> list(opendir("/proc/self/fd"), &closedir);
+  struct Close {
+    void operator()(DIR* list) const { closedir(list); }
+  };
+  const std::unique_ptr<DIR, Close> list(opendir("/proc/self/fd"));
   if (list == nullptr) return -1;
   while (const dirent* entry = readdir(list.get())) {
     int fd = -1;

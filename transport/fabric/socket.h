@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/unique_fd.h"
 #include "transport/address.h"

@@ -1,0 +1,187 @@
+#include "tests/transport/testbed.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "transport/sim/sim_network.h"
+#ifdef LOCHOS_HAVE_FABRIC
+#include "transport/fabric/fabric_transport.h"
+#endif
+#ifdef LOCHOS_HAVE_VERBS
+#include "transport/verbs/verbs_transport.h"
+#endif
+
+namespace lochos {
+namespace {
+
+// Real time, and descriptors to sleep on.
+class RealTestbed : public Testbed {
+ public:
+  Instant now() const override { return clock_.now(); }
+
+  void idle(std::span<TestHost*> hosts, Instant limit) override {
+    std::vector<pollfd> descriptors;
+    for (TestHost* host : hosts) {
+      if (!host->alive() || !host->polls) continue;
+      if (!host->transport().arm()) return;
+      descriptors.push_back({host->transport().event_fd(), POLLIN, 0});
+      limit = std::min(limit, host->transport().next_deadline());
+    }
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(limit - now()).count();
+    ::poll(descriptors.data(), descriptors.size(),
+           static_cast<int>(std::clamp<std::int64_t>(left, 0, 1000)));
+  }
+
+  void kill(TestHost& host, std::size_t) override { host.destroy(); }
+
+  SocketAddress blackhole() const override {
+    // TEST-NET-1, which nobody may have.
+    return *SocketAddress::parse("192.0.2.123:9");
+  }
+
+ private:
+  SteadyClock clock_;
+};
+
+#ifdef LOCHOS_HAVE_FABRIC
+class FabricTestbed final : public RealTestbed {
+ public:
+  explicit FabricTestbed(std::string provider) : provider_(std::move(provider)) {}
+
+  Result<std::unique_ptr<Transport>> open(const TransportOptions& options) override {
+    FabricOptions fabric;
+    static_cast<TransportOptions&>(fabric) = options;
+    fabric.provider = provider_;
+    return open_fabric_transport(fabric);
+  }
+  SocketAddress address(std::size_t) const override { return *SocketAddress::parse("127.0.0.1:0"); }
+  Result<SocketAddress> address_v6() const override { return SocketAddress::parse("[::1]:0"); }
+
+ private:
+  const std::string provider_;
+};
+#endif
+
+#ifdef LOCHOS_HAVE_VERBS
+class VerbsTestbed final : public RealTestbed {
+ public:
+  explicit VerbsTestbed(const SocketAddress& address) : address_(address) {}
+
+  Result<std::unique_ptr<Transport>> open(const TransportOptions& options) override {
+    VerbsOptions verbs;
+    static_cast<TransportOptions&>(verbs) = options;
+    verbs.local = address_;
+    return open_verbs_transport(verbs);
+  }
+  SocketAddress address(std::size_t) const override { return address_; }
+  Result<SocketAddress> address_v6() const override {
+    return fail(Errc::kUnsupported, "the suite knows one address of the RDMA device");
+  }
+
+ private:
+  const SocketAddress address_;
+};
+
+Result<std::unique_ptr<Testbed>> open_verbs() {
+  const char* text = std::getenv("LOCHOS_TEST_VERBS_ADDRESS");
+  if (text == nullptr) {
+    return fail(Errc::kUnsupported, "LOCHOS_TEST_VERBS_ADDRESS names no address of an RDMA device");
+  }
+  auto address = SocketAddress::parse(text, 0);
+  if (!address) return fail(address.error());
+  auto testbed = std::make_unique<VerbsTestbed>(*address);
+  auto probe = testbed->open({});
+  if (!probe) return fail(probe.error());
+  return testbed;
+}
+#endif
+
+#ifdef LOCHOS_HAVE_SIM
+class SimTestbed final : public Testbed {
+ public:
+  Result<std::unique_ptr<Transport>> open(const TransportOptions& options) override {
+    return network_.open_transport(address(hosts_++), options);
+  }
+  SocketAddress address(std::size_t index) const override {
+    return *SocketAddress::parse("10.0.0." + std::to_string(index + 1) + ":0");
+  }
+  Result<SocketAddress> address_v6() const override {
+    return fail(Errc::kUnsupported, "addresses are only names here");
+  }
+  SocketAddress blackhole() const override { return *SocketAddress::parse("192.0.2.123:9"); }
+  Instant now() const override { return network_.now(); }
+  void idle(std::span<TestHost*> hosts, Instant limit) override {
+    for (TestHost* host : hosts) {
+      if (!host->alive() || !host->polls) continue;
+      if (!host->transport().arm()) return;
+      limit = std::min(limit, host->transport().next_deadline());
+    }
+    network_.step(limit);
+  }
+  void kill(TestHost& host, std::size_t index) override {
+    network_.kill(address(index), true);
+    host.polls = false;
+  }
+
+ private:
+  SimNetwork network_{1};
+  std::size_t hosts_ = 0;
+};
+#endif
+
+}  // namespace
+
+bool TestHost::turn(Instant now) {
+  if (!alive() || !polls) return false;
+  std::vector<Completion> completions(batch);
+  std::vector<ConnectionEvent> new_events(
+      batch, ConnectionEvent{.kind = {}, .endpoint = nullptr, .peer = {}});
+  const std::size_t count = transport_->poll(completions);
+  for (const Completion& completion : std::span(completions).first(count)) {
+    auto& list = completion.kind == Completion::Kind::kRequest ? requests : arrivals;
+    list.push_back({completion, {completion.message.begin(), completion.message.end()}});
+  }
+  const std::size_t event_count = transport_->poll_connections(now, new_events);
+  events.insert(
+      events.end(), std::make_move_iterator(new_events.begin()),
+      std::make_move_iterator(new_events.begin() + static_cast<std::ptrdiff_t>(event_count)));
+  return count + event_count > 0;
+}
+
+const ConnectionEvent* TestHost::find(ConnectionEvent::Kind kind, const Endpoint* endpoint) const {
+  for (const ConnectionEvent& event : events) {
+    if (event.kind == kind && event.endpoint == endpoint) return &event;
+  }
+  return nullptr;
+}
+
+std::size_t TestHost::count(ConnectionEvent::Kind kind) const {
+  return static_cast<std::size_t>(
+      std::count_if(events.begin(), events.end(),
+                    [&](const ConnectionEvent& event) { return event.kind == kind; }));
+}
+
+std::vector<Backend> all_backends() {
+  std::vector<Backend> backends;
+#ifdef LOCHOS_HAVE_FABRIC
+  backends.push_back({.name = "fabric_tcp", .open = []() -> Result<std::unique_ptr<Testbed>> {
+                        return std::make_unique<FabricTestbed>("tcp");
+                      }});
+#endif
+#ifdef LOCHOS_HAVE_VERBS
+  backends.push_back({.name = "verbs", .listens_on_sockets = false, .open = open_verbs});
+#endif
+#ifdef LOCHOS_HAVE_SIM
+  backends.push_back({.name = "sim",
+                      .has_descriptors = false,
+                      .listens_on_sockets = false,
+                      .open = []() -> Result<std::unique_ptr<Testbed>> {
+                        return std::make_unique<SimTestbed>();
+                      }});
+#endif
+  return backends;
+}
+
+}  // namespace lochos

@@ -1,0 +1,84 @@
+// What the conformance suite runs on: a few hosts of one backend, and a way to let time pass until
+// something is true. A backend that is not there says why, and its tests are skipped.
+//
+// Real backends sleep on their event descriptors between turns, so every test also tests those; sim
+// moves its virtual clock.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "transport/transport.h"
+
+namespace lochos {
+
+// A completion as the tests keep it: the bytes of a message are copied out.
+struct Arrival {
+  Completion completion;
+  std::vector<std::byte> message;
+};
+
+// One transport and all it has reported.
+class TestHost {
+ public:
+  explicit TestHost(std::unique_ptr<Transport> transport) : transport_(std::move(transport)) {}
+
+  Transport& transport() { return *transport_; }
+  bool alive() const { return transport_ != nullptr; }
+  // One turn of an event loop. Returns whether there was anything.
+  bool turn(Instant now);
+  // What a killed process leaves: its transport is gone, nobody said good-bye.
+  void destroy() { transport_.reset(); }
+
+  std::vector<Arrival> requests;
+  std::vector<Arrival> arrivals;  // messages and immediates in the order they came
+  std::vector<ConnectionEvent> events;
+  // How many completions and events to take a turn; small numbers find what is lost in between.
+  std::size_t batch = 64;
+  bool polls = true;  // false: the host is there but looks at nothing
+
+  const ConnectionEvent* find(ConnectionEvent::Kind kind, const Endpoint* endpoint) const;
+  std::size_t count(ConnectionEvent::Kind kind) const;
+
+ private:
+  std::unique_ptr<Transport> transport_;
+};
+
+class Testbed {
+ public:
+  virtual ~Testbed() = default;
+  // The transport of a new host.
+  virtual Result<std::unique_ptr<Transport>> open(const TransportOptions& options) = 0;
+  // Where host number `index` can listen; port 0.
+  virtual SocketAddress address(std::size_t index) const = 0;
+  // An address of IPv6, if this backend has any here.
+  virtual Result<SocketAddress> address_v6() const = 0;
+  // An address that takes connection requests and never answers.
+  virtual SocketAddress blackhole() const = 0;
+  virtual Instant now() const = 0;
+  // Lets time pass until something happens for one of `hosts`, at most until `limit`.
+  virtual void idle(std::span<TestHost*> hosts, Instant limit) = 0;
+  // The host's process is killed.
+  virtual void kill(TestHost& host, std::size_t index) = 0;
+};
+
+struct Backend {
+  std::string name;
+  bool has_descriptors = true;     // event_fd() can be slept on
+  bool listens_on_sockets = true;  // strangers can reach the listening port over TCP
+  std::function<Result<std::unique_ptr<Testbed>>()> open;
+};
+
+inline void PrintTo(const Backend& backend, std::ostream* out) {
+  *out << backend.name;
+}
+
+// fabric, verbs and sim. verbs runs on the address in LOCHOS_TEST_VERBS_ADDRESS and is skipped
+// without it.
+std::vector<Backend> all_backends();
+
+}  // namespace lochos
