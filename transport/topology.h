@@ -16,6 +16,8 @@
 #include "transport/transport.h"
 #include "transport/verbs/verbs_transport.h"
 
+struct hwloc_topology;
+
 namespace lochos {
 
 inline constexpr int kAnyNumaNode = -1;  // a device that belongs to no node, or to all of them
@@ -56,6 +58,10 @@ struct HostTopology {
 // Looks at this host. Errors: kSystem if not even the interfaces can be listed.
 Result<HostTopology> discover_topology();
 
+// The part of discover_topology() that hwloc knows: NUMA nodes, their distances, and the nodes of
+// the interfaces and RDMA ports that `host` has already. `topology` is loaded, with I/O devices.
+void read_numa(hwloc_topology* topology, HostTopology& host);
+
 // Which interfaces may be used, as people write it (`--interface`):
 //
 //   filter  = "" | ["^"] item { "," ["^"] item }
@@ -72,8 +78,9 @@ class InterfaceFilter {
   // Errors: kInvalidArgument, with the offending item and the grammar.
   static Result<InterfaceFilter> parse(std::string_view text);
 
-  // Errors: kInvalidArgument for an item that names no interface, device or address of `host`; the
-  // message lists those that exist.
+  // Errors: kInvalidArgument for an including item that names no interface, device or address of
+  // `host`; the message lists those that exist. Excluding what is not there is fine: one
+  // configuration serves many hosts.
   Status check(const HostTopology& host) const;
 
   // A rail that is judged; strings may be empty where they do not apply.
