@@ -41,11 +41,11 @@ class Reader {
   std::span<const std::byte> in_;
 };
 
-Error version_error(std::uint16_t theirs, std::uint16_t theirs_oldest) {
+Error version_error(std::uint16_t theirs, std::uint16_t theirs_oldest, const Hello& local) {
   return Error(Errc::kVersionMismatch,
                fmt::format("the peer speaks protocol version {} (oldest it accepts: {}), this side "
                            "speaks version {} (oldest it accepts: {})",
-                           theirs, theirs_oldest, kProtocolVersion, kOldestProtocolVersion))
+                           theirs, theirs_oldest, local.version, local.oldest_version))
       .with_fix("run the same release of lochos on both sides");
 }
 
@@ -81,7 +81,7 @@ Result<Hello> decode_hello(std::span<const std::byte> bytes, const Hello& local)
   hello.version = in.get<std::uint16_t>();
   hello.oldest_version = in.get<std::uint16_t>();
   if (hello.version < local.oldest_version || hello.oldest_version > local.version) {
-    return fail(version_error(hello.version, hello.oldest_version));
+    return fail(version_error(hello.version, hello.oldest_version, local));
   }
   hello.purpose = static_cast<HelloPurpose>(in.get<std::uint16_t>());
   in.get<std::uint16_t>();
@@ -122,7 +122,7 @@ Error decode_refusal(std::span<const std::byte> bytes, const Hello& local) {
   const auto oldest = in.get<std::uint16_t>();
   const auto code = static_cast<Errc>(in.get<std::uint8_t>());
   if (version < local.oldest_version || oldest > local.version || code == Errc::kVersionMismatch) {
-    return version_error(version, oldest);
+    return version_error(version, oldest, local);
   }
   if (code == Errc::kFenced) return Error(Errc::kFenced, "the peer knows this node as dead");
   return Error(Errc::kProtocol, "the peer refused the greeting")

@@ -12,6 +12,8 @@ void Conformance::SetUp() {
 }
 
 void Conformance::TearDown() {
+  for (const auto& host : hosts_)
+    EXPECT_EQ(host->disorder, "");
   hosts_.clear();
 }
 

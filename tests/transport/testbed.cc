@@ -1,10 +1,13 @@
 #include "tests/transport/testbed.h"
 
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 
+#include "base/unique_fd.h"
 #include "transport/sim/sim_network.h"
 #ifdef LOCHOS_HAVE_FABRIC
 #include "transport/fabric/fabric_transport.h"
@@ -36,11 +39,6 @@ class RealTestbed : public Testbed {
 
   void kill(TestHost& host, std::size_t) override { host.destroy(); }
 
-  SocketAddress blackhole() const override {
-    // TEST-NET-1, which nobody may have.
-    return *SocketAddress::parse("192.0.2.123:9");
-  }
-
  private:
   SteadyClock clock_;
 };
@@ -59,8 +57,28 @@ class FabricTestbed final : public RealTestbed {
   SocketAddress address(std::size_t) const override { return *SocketAddress::parse("127.0.0.1:0"); }
   Result<SocketAddress> address_v6() const override { return SocketAddress::parse("[::1]:0"); }
 
+  // A listening socket whose queue is full drops further requests in silence.
+  Result<SocketAddress> blackhole() override {
+    SocketAddress full = *SocketAddress::parse("127.0.0.1:0");
+    full_.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int listener = full_.back().get();
+    sockaddr_storage name{};
+    socklen_t length = sizeof name;
+    auto* address = reinterpret_cast<sockaddr*>(&name);
+    if (::bind(listener, full.get(), full.length()) != 0 || ::listen(listener, 0) != 0 ||
+        ::getsockname(listener, address, &length) != 0) {
+      return fail(system_error(errno, "make a socket with a full queue"));
+    }
+    for (int count = 0; count < 3; ++count) {
+      full_.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+      ::connect(full_.back().get(), address, length);
+    }
+    return SocketAddress(address, length);
+  }
+
  private:
   const std::string provider_;
+  std::vector<UniqueFd> full_;
 };
 #endif
 
@@ -78,6 +96,9 @@ class VerbsTestbed final : public RealTestbed {
   SocketAddress address(std::size_t) const override { return address_; }
   Result<SocketAddress> address_v6() const override {
     return fail(Errc::kUnsupported, "the suite knows one address of the RDMA device");
+  }
+  Result<SocketAddress> blackhole() override {
+    return fail(Errc::kUnsupported, "every address of an RDMA device answers");
   }
 
  private:
@@ -110,7 +131,12 @@ class SimTestbed final : public Testbed {
   Result<SocketAddress> address_v6() const override {
     return fail(Errc::kUnsupported, "addresses are only names here");
   }
-  SocketAddress blackhole() const override { return *SocketAddress::parse("192.0.2.123:9"); }
+  Result<SocketAddress> blackhole() override {
+    const SocketAddress lost = *SocketAddress::parse("192.0.2.123:9");
+    for (std::size_t index = 0; index < hosts_; ++index)
+      network_.cut(address(index), lost);
+    return lost;
+  }
   Instant now() const override { return network_.now(); }
   void idle(std::span<TestHost*> hosts, Instant limit) override {
     for (TestHost* host : hosts) {
@@ -140,14 +166,36 @@ bool TestHost::turn(Instant now) {
       batch, ConnectionEvent{.kind = {}, .endpoint = nullptr, .peer = {}});
   const std::size_t count = transport_->poll(completions);
   for (const Completion& completion : std::span(completions).first(count)) {
+    check(completion);
     auto& list = completion.kind == Completion::Kind::kRequest ? requests : arrivals;
     list.push_back({completion, {completion.message.begin(), completion.message.end()}});
   }
   const std::size_t event_count = transport_->poll_connections(now, new_events);
+  for (const ConnectionEvent& event : std::span(new_events).first(event_count)) check(event);
   events.insert(
       events.end(), std::make_move_iterator(new_events.begin()),
       std::make_move_iterator(new_events.begin() + static_cast<std::ptrdiff_t>(event_count)));
   return count + event_count > 0;
+}
+
+void TestHost::check(const Completion& completion) {
+  if (disorder.empty() && !open_.contains(completion.endpoint)) {
+    disorder = "a completion of an endpoint that is not established, or has ended";
+  }
+}
+
+void TestHost::check(const ConnectionEvent& event) {
+  const bool was_open = open_.contains(event.endpoint);
+  if (event.kind == ConnectionEvent::Kind::kEstablished) {
+    open_.insert(event.endpoint);
+    if (was_open) disorder = "an endpoint was established twice";
+  } else {
+    open_.erase(event.endpoint);
+    if (was_open != (event.kind == ConnectionEvent::Kind::kClosed)) {
+      disorder = "an endpoint failed after it was established, or ended before";
+    }
+    if (was_open && event.endpoint->outstanding() > 0) disorder = "it ended before its requests";
+  }
 }
 
 const ConnectionEvent* TestHost::find(ConnectionEvent::Kind kind, const Endpoint* endpoint) const {
@@ -171,15 +219,13 @@ std::vector<Backend> all_backends() {
                       }});
 #endif
 #ifdef LOCHOS_HAVE_VERBS
-  backends.push_back({.name = "verbs", .listens_on_sockets = false, .open = open_verbs});
+  backends.push_back({.name = "verbs", .cycles = 30, .open = open_verbs});
 #endif
 #ifdef LOCHOS_HAVE_SIM
-  backends.push_back({.name = "sim",
-                      .has_descriptors = false,
-                      .listens_on_sockets = false,
-                      .open = []() -> Result<std::unique_ptr<Testbed>> {
-                        return std::make_unique<SimTestbed>();
-                      }});
+  backends.push_back(
+      {.name = "sim", .has_descriptors = false, .open = []() -> Result<std::unique_ptr<Testbed>> {
+         return std::make_unique<SimTestbed>();
+       }});
 #endif
   return backends;
 }

@@ -9,6 +9,8 @@
 #include <functional>
 #include <memory>
 #include <ostream>
+#include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,12 +42,18 @@ class TestHost {
   // How many completions and events to take a turn; small numbers find what is lost in between.
   std::size_t batch = 64;
   bool polls = true;  // false: the host is there but looks at nothing
+  // The first thing that was reported in an order that transport.h forbids, or "".
+  std::string disorder;
 
   const ConnectionEvent* find(ConnectionEvent::Kind kind, const Endpoint* endpoint) const;
   std::size_t count(ConnectionEvent::Kind kind) const;
 
  private:
+  void check(const Completion& completion);
+  void check(const ConnectionEvent& event);
+
   std::unique_ptr<Transport> transport_;
+  std::set<const Endpoint*> open_;
 };
 
 class Testbed {
@@ -57,8 +65,8 @@ class Testbed {
   virtual SocketAddress address(std::size_t index) const = 0;
   // An address of IPv6, if this backend has any here.
   virtual Result<SocketAddress> address_v6() const = 0;
-  // An address that takes connection requests and never answers.
-  virtual SocketAddress blackhole() const = 0;
+  // An address that swallows connection requests, if this backend can have one here.
+  virtual Result<SocketAddress> blackhole() = 0;
   virtual Instant now() const = 0;
   // Lets time pass until something happens for one of `hosts`, at most until `limit`.
   virtual void idle(std::span<TestHost*> hosts, Instant limit) = 0;
@@ -68,8 +76,8 @@ class Testbed {
 
 struct Backend {
   std::string name;
-  bool has_descriptors = true;     // event_fd() can be slept on
-  bool listens_on_sockets = true;  // strangers can reach the listening port over TCP
+  bool has_descriptors = true;  // event_fd() can be slept on
+  int cycles = 1000;            // how often to repeat what must not leak; less where it is slow
   std::function<Result<std::unique_ptr<Testbed>>()> open;
 };
 
