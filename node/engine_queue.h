@@ -27,8 +27,9 @@ class EngineQueue {
 
   // Makes a client known, so that it hears of closed(). False: the queue is closed already.
   virtual bool attach(std::shared_ptr<EmbeddedClient> client) = 0;
-  // Hands a message to the engine, which calls Engine::handle(client, message, now). False: the
-  // queue is closed and the message was dropped. REQUIRES: `client` is attached.
+  // Queues a message for the engine thread, which calls Engine::handle(client, message, now);
+  // never delivers from within this call. False: the queue is closed and the message was dropped.
+  // REQUIRES: `client` is attached.
   virtual bool submit(LocalClient& client, LocalMessage message) = 0;
   // No more messages come from this client. The queue drops its reference once the engine has
   // handled what was submitted before and has forgotten the client. Does not wait for that.
