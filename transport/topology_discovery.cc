@@ -230,7 +230,10 @@ Result<HostTopology> discover_topology() {
     for (VerbsPort& port : *ports)
       host.rdma_ports.push_back({.port = std::move(port)});
   } else {
-    host.no_rdma_reason = ports.error().to_string();
+    host.no_rdma_reason = ports.error().message();
+    if (!ports.error().fix().empty()) {
+      host.no_rdma_reason += fmt::format(" (to fix: {})", ports.error().fix());
+    }
   }
   if (const TopologyHandle topology = load_topology(true)) {
     read_numa(topology.get(), host);

@@ -13,6 +13,7 @@
 #include "transport/fabric/fabric_transport.h"
 #endif
 #ifdef LOCHOS_HAVE_VERBS
+#include "transport/topology.h"
 #include "transport/verbs/verbs_transport.h"
 #endif
 
@@ -105,12 +106,25 @@ class VerbsTestbed final : public RealTestbed {
   const SocketAddress address_;
 };
 
-Result<std::unique_ptr<Testbed>> open_verbs() {
-  const char* text = std::getenv("LOCHOS_TEST_VERBS_ADDRESS");
-  if (text == nullptr) {
-    return fail(Errc::kUnsupported, "LOCHOS_TEST_VERBS_ADDRESS names no address of an RDMA device");
+// The first RDMA port of this host that could be a rail, or why there is none.
+Result<SocketAddress> verbs_address() {
+  if (const char* text = std::getenv("LOCHOS_TEST_VERBS_ADDRESS")) {
+    return SocketAddress::parse(text, 0);
   }
-  auto address = SocketAddress::parse(text, 0);
+  auto host = discover_topology();
+  if (!host) return fail(host.error());
+  if (!host->no_rdma_reason.empty()) return fail(Errc::kUnsupported, host->no_rdma_reason);
+  auto rails = choose_rails(*host, InterfaceFilter(), {.tcp = false, .verbs = true});
+  if (!rails) return fail(rails.error());
+  for (const RailChoice& rail : *rails) {
+    if (rail.chosen) return rail.address;
+  }
+  const RdmaPort& port = host->rdma_ports.front();
+  return fail(Errc::kUnsupported, port.port.device + ": " + port.port.why_unusable);
+}
+
+Result<std::unique_ptr<Testbed>> open_verbs() {
+  auto address = verbs_address();
   if (!address) return fail(address.error());
   auto testbed = std::make_unique<VerbsTestbed>(*address);
   auto probe = testbed->open({});
@@ -171,7 +185,8 @@ bool TestHost::turn(Instant now) {
     list.push_back({completion, {completion.message.begin(), completion.message.end()}});
   }
   const std::size_t event_count = transport_->poll_connections(now, new_events);
-  for (const ConnectionEvent& event : std::span(new_events).first(event_count)) check(event);
+  for (const ConnectionEvent& event : std::span(new_events).first(event_count))
+    check(event);
   events.insert(
       events.end(), std::make_move_iterator(new_events.begin()),
       std::make_move_iterator(new_events.begin() + static_cast<std::ptrdiff_t>(event_count)));
