@@ -124,7 +124,7 @@ Result<SocketAddress> verbs_address() {
 }
 
 Result<std::unique_ptr<Testbed>> open_verbs() {
-  auto address = verbs_address();
+  static const Result<SocketAddress> address = verbs_address();  // looking takes a while
   if (!address) return fail(address.error());
   auto testbed = std::make_unique<VerbsTestbed>(*address);
   auto probe = testbed->open({});

@@ -286,6 +286,35 @@ TEST_F(VerbsTransport, SmallerMtuOfEitherSideIsUsed) {
   EXPECT_EQ(source, target);
 }
 
+// More connections than the completion queue was made for: it grows under traffic and loses
+// nothing.
+TEST_F(VerbsTransport, CompletionQueueGrowsWithTheConnections) {
+  constexpr std::size_t kConnections = 40;
+  Side client = open(options_), server = open(options_);
+  ASSERT_TRUE(client.transport && server.transport);
+  auto address = server.transport->listen(options_.local);
+  ASSERT_TRUE(address);
+  std::size_t sent = 0;
+  char text[] = "hello";
+  for (std::size_t i = 0; i < kConnections; ++i) {
+    Endpoint* endpoint =
+        client.transport->connect(*address, std::chrono::steady_clock::now() + seconds(20));
+    ASSERT_TRUE(run_until({&client, &server}, [&] { return client.events.size() == i + 1; }));
+    ASSERT_EQ(client.events.back().kind, ConnectionEvent::Kind::kEstablished)
+        << client.events.back().error.to_string();
+    const std::vector<WorkRequest> requests(3,
+                                            WorkRequest{.opcode = Opcode::kSend,
+                                                        .local = reinterpret_cast<std::byte*>(text),
+                                                        .length = sizeof text});
+    sent += endpoint->post(requests);
+  }
+  EXPECT_EQ(sent, 3 * kConnections);
+  EXPECT_TRUE(run_until(
+      {&client, &server},
+      [&] { return server.messages.size() == sent && client.completions.size() == sent; }))
+      << server.messages.size() << " messages";
+}
+
 TEST_F(VerbsTransport, OptionsOutOfRangeAreNamed) {
   const auto refused = [&](auto change) {
     VerbsOptions options = options_;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/log.h"
 #include "transport/verbs/errors.h"
 
@@ -10,6 +12,11 @@ namespace {
 
 // Connect requests that may wait between two turns of the engine thread.
 constexpr int kBacklog = 128;
+
+// How long an accepted peer may take to confirm. It has shown that it is one of us, and the
+// connection manager repeats what gets lost, each 4 s; a host that starts many connections at once
+// needs some seconds too.
+constexpr Duration kConfirmTimeout = std::chrono::seconds(15);
 
 SocketAddress address_of(const sockaddr* address) {
   return {address, address->sa_family == AF_INET6 ? socklen_t{sizeof(sockaddr_in6)}
@@ -53,7 +60,8 @@ std::unique_ptr<VerbsEndpoint> Listener::judge(const CmEvent& request) {
     return nullptr;
   }
   auto endpoint = std::make_unique<VerbsEndpoint>(rail_);
-  const Instant deadline = saturating_add(rail_.now, rail_.options.handshake_timeout);
+  const Instant deadline =
+      saturating_add(rail_.now, std::max(rail_.options.handshake_timeout, kConfirmTimeout));
   if (auto accepted = endpoint->accept(id, request, *greeting, deadline); !accepted) {
     refuse(id.get(), accepted.error());
     return nullptr;
