@@ -1,6 +1,7 @@
 """What both labs do with the ranks of one command: options, environment, output and status."""
 
 import argparse
+import functools
 import os
 import selectors
 import shlex
@@ -30,6 +31,9 @@ def add_options(parser, timeout):
                              "end); the others are killed and do not count")
     parser.add_argument("--fail-fast", action="store_true",
                         help="kill the others as soon as one rank fails")
+    parser.add_argument("--nice", type=int, metavar="N",
+                        help="priority of all ranks, -20 (first) to 19, for figures on a busy "
+                             "machine")
     parser.add_argument("--dir", metavar="DIRECTORY",
                         help="use this directory as LOCHOS_LAB_DIR and leave it (default: a fresh "
                              "one, removed at the end)")
@@ -162,7 +166,8 @@ class Run:
         """Starts a rank as a process of this machine."""
         process = subprocess.Popen(
             command, env={**os.environ, **variables}, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+            preexec_fn=functools.partial(sandbox.set_priority, self._options.nice))
         self.watch_output(rank, process.stdout, is_error=False)
         self.watch_output(rank, process.stderr, is_error=True)
 

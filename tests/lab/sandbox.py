@@ -153,6 +153,19 @@ def signal_quietly(pid, number):
         pass
 
 
+def set_priority(nice):
+    """Priority of the calling process, first of its session, and of all it will start."""
+    if nice is None:
+        return
+    os.setpriority(os.PRIO_PROCESS, 0, nice)
+    try:
+        # Where the kernel schedules by session, a process's own priority counts only inside its own.
+        with open("/proc/self/autogroup", "w", encoding="ascii") as file:
+            file.write(str(nice))
+    except OSError:
+        pass
+
+
 def kill_all():
     """Kills every process of the lab but us and its first."""
     try:
