@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "tools/config.h"
@@ -24,6 +25,7 @@ struct Context {
   // Flags of configurable options, by key, as they were written on the command line.
   std::map<std::string, std::string, std::less<>> flags;
   std::string config_file;  // --config; empty: not given
+  std::vector<std::string> environment_names;  // of all variables, for `lochos doctor`
   // Complete before `run` is called: flags, environment, file and defaults, in this order.
   Config config;
   // What the subcommand found on the command line does; gives the exit status. An Error becomes

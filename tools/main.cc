@@ -78,6 +78,10 @@ std::string command_path(const CLI::App& app) {
 
 int run(int argc, char** argv) {
   Context context;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view variable = *entry;
+    context.environment_names.emplace_back(variable.substr(0, variable.find('=')));
+  }
   CLI::App app("Lochos moves immutable objects between machines at the speed of the wire.",
                "lochos");
   app.footer(kFooter);
