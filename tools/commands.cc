@@ -1,6 +1,7 @@
 #include "tools/commands.h"
 
 #include "tools/daemon_command.h"
+#include "tools/demo_command.h"
 #include "tools/info_command.h"
 #include "tools/perf_command.h"
 #include "tools/store_command.h"
@@ -19,6 +20,7 @@ void add_all_commands(CLI::App& app, Context& context) {
   add_wait_command(app, context);
   add_info_command(app, context);
   add_doctor_command(app, context);
+  add_demo_command(app, context);
 #endif
   add_perf_command(app, context);
 }

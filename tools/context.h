@@ -24,7 +24,7 @@ inline constexpr int kExitUsage = 2;
 struct Context {
   // Flags of configurable options, by key, as they were written on the command line.
   std::map<std::string, std::string, std::less<>> flags;
-  std::string config_file;  // --config; empty: not given
+  std::string config_file;                     // --config; empty: not given
   std::vector<std::string> environment_names;  // of all variables, for `lochos doctor`
   // Complete before `run` is called: flags, environment, file and defaults, in this order.
   Config config;

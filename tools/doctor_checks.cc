@@ -87,8 +87,8 @@ std::vector<Finding> check_locked_memory(const HostFacts& facts) {
   if (facts.has_ipc_lock)
     return {ok(check, fmt::format("limit {}, but CAP_IPC_LOCK lifts it", limit))};
   if (facts.locked_limit_bytes >= facts.pool_bytes)
-    return {ok(check, fmt::format("limit {}, the pool needs {}", limit,
-                                  format_size(facts.pool_bytes)))};
+    return {ok(check,
+               fmt::format("limit {}, the pool needs {}", limit, format_size(facts.pool_bytes)))};
   const std::string raise =
       facts.locked_hard_limit_bytes >= facts.pool_bytes
           ? "ulimit -l unlimited"
@@ -97,9 +97,10 @@ std::vector<Finding> check_locked_memory(const HostFacts& facts) {
       "{}; under systemd LimitMEMLOCK=infinity; in a container --ulimit memlock=-1 or --cap-add "
       "IPC_LOCK; or a smaller --pool",
       raise);
-  const std::string text = fmt::format("limit {}, no CAP_IPC_LOCK; RDMA on a pool of {} needs that "
-                                       "much",
-                                       limit, format_size(facts.pool_bytes));
+  const std::string text = fmt::format(
+      "limit {}, no CAP_IPC_LOCK; RDMA on a pool of {} needs that "
+      "much",
+      limit, format_size(facts.pool_bytes));
   return {no_rdma(facts, check, text, fix)};
 }
 
@@ -107,14 +108,15 @@ std::vector<Finding> check_rdma(const HostFacts& facts) {
   const std::string check = "RDMA device";
   const HostTopology& host = facts.topology;
   if (facts.kernel_rdma_devices.empty() && host.rdma_ports.empty()) {
-    const std::string soft = fmt::format("rdma link add rxe0 type rxe netdev {}",
-                                         first_ethernet(host));
+    const std::string soft =
+        fmt::format("rdma link add rxe0 type rxe netdev {}", first_ethernet(host));
     const std::string fix =
         facts.has_rxe_module
             ? fmt::format("without an RDMA NIC, Soft-RoCE: modprobe rdma_rxe && {}", soft)
-            : fmt::format("load the NIC's driver (mlx5_ib, irdma, …); without an RDMA NIC, Soft-RoCE "
-                          "needs a kernel with CONFIG_RDMA_RXE: modprobe rdma_rxe && {}",
-                          soft);
+            : fmt::format(
+                  "load the NIC's driver (mlx5_ib, irdma, …); without an RDMA NIC, Soft-RoCE "
+                  "needs a kernel with CONFIG_RDMA_RXE: modprobe rdma_rxe && {}",
+                  soft);
     return {no_rdma(facts, check, "the kernel shows no RDMA device", fix)};
   }
   std::vector<Finding> findings;
@@ -193,16 +195,16 @@ std::vector<Finding> check_interfaces(const HostFacts& facts) {
       down.push_back(interface.name);
     }
   }
-  if (!usable.empty())
-    return {ok("network", fmt::format("{}", fmt::join(usable, ", ")))};
+  if (!usable.empty()) return {ok("network", fmt::format("{}", fmt::join(usable, ", ")))};
   if (down.empty()) {
     return {warning("network", "there is only loopback; other hosts cannot be reached",
                     "attach a network interface")};
   }
-  return {warning("network",
-                  fmt::format("{} without carrier or address; other hosts cannot be reached",
-                              fmt::join(down, ", ")),
-                  fmt::format("ip link set dev {0} up; ip addr add ADDRESS/PREFIX dev {0}", down[0]))};
+  return {
+      warning("network",
+              fmt::format("{} without carrier or address; other hosts cannot be reached",
+                          fmt::join(down, ", ")),
+              fmt::format("ip link set dev {0} up; ip addr add ADDRESS/PREFIX dev {0}", down[0]))};
 }
 
 std::vector<Finding> check_host_name(const HostFacts& facts) {
@@ -233,12 +235,13 @@ std::vector<Finding> check_host_name(const HostFacts& facts) {
 std::vector<Finding> check_ports(const HostFacts& facts) {
   if (facts.directory_listen_error.empty())
     return {ok("port", fmt::format("{} is free for a directory", facts.directory_listen))};
-  return {warning("port",
-                  fmt::format("a directory cannot take {}: {}", facts.directory_listen,
-                              facts.directory_listen_error),
-                  fmt::format("fine if one runs here; else see who has it: ss -ltnp | grep ':{}'; "
-                              "or choose another with --listen",
-                              facts.directory_listen.substr(facts.directory_listen.rfind(':') + 1)))};
+  return {
+      warning("port",
+              fmt::format("a directory cannot take {}: {}", facts.directory_listen,
+                          facts.directory_listen_error),
+              fmt::format("fine if one runs here; else see who has it: ss -ltnp | grep ':{}'; "
+                          "or choose another with --listen",
+                          facts.directory_listen.substr(facts.directory_listen.rfind(':') + 1)))};
 }
 
 std::vector<Finding> check_memory(const HostFacts& facts) {
@@ -256,11 +259,11 @@ std::vector<Finding> check_memory(const HostFacts& facts) {
     from = "the control group's limit";
   }
   if (facts.pool_bytes > room) {
-    return {failure(check,
-                    fmt::format("a pool of {} does not fit: {} is {}",
-                                format_size(facts.pool_bytes), from, format_size(room)),
-                    fmt::format("--pool {}M, or more memory (a container: --memory)",
-                                room / 2 >> 20))};
+    return {
+        failure(check,
+                fmt::format("a pool of {} does not fit: {} is {}", format_size(facts.pool_bytes),
+                            from, format_size(room)),
+                fmt::format("--pool {}M, or more memory (a container: --memory)", room / 2 >> 20))};
   }
   return {ok(check, fmt::format("a pool of {} fits: {} is {}", format_size(facts.pool_bytes), from,
                                 format_size(room)))};
@@ -270,7 +273,8 @@ std::vector<Finding> check_huge_pages(const HostFacts& facts) {
   const std::string check = "huge pages";
   if (!facts.wants_huge_pages) return {ok(check, "not wanted (huge_pages = no)")};
   std::uint64_t free_bytes = 0;
-  for (const HugePageSize& size : facts.huge_pages) free_bytes += size.page_bytes * size.free;
+  for (const HugePageSize& size : facts.huge_pages)
+    free_bytes += size.page_bytes * size.free;
   if (facts.daemon && facts.daemon->huge_page_bytes > 0)
     return {ok(check, fmt::format("the node's pool has {} of them",
                                   format_size(facts.daemon->huge_page_bytes)))};
@@ -286,9 +290,8 @@ std::vector<Finding> check_huge_pages(const HostFacts& facts) {
                   fmt::format("{} free, and transparent huge pages are {}: large transfers cost "
                               "more CPU",
                               format_size(free_bytes),
-                              facts.transparent_huge_pages.empty()
-                                  ? "not in this kernel"
-                                  : facts.transparent_huge_pages),
+                              facts.transparent_huge_pages.empty() ? "not in this kernel"
+                                                                   : facts.transparent_huge_pages),
                   fmt::format("{}; or echo madvise > "
                               "/sys/kernel/mm/transparent_hugepage/enabled",
                               reserve))};
@@ -297,14 +300,13 @@ std::vector<Finding> check_huge_pages(const HostFacts& facts) {
 std::vector<Finding> check_daemons(const HostFacts& facts) {
   std::vector<Finding> findings;
   if (facts.daemon) {
-    findings.push_back(ok("node", fmt::format("{} '{}' answers on {}",
-                                              facts.daemon->node.to_string(),
-                                              facts.daemon->node_name, facts.socket)));
+    findings.push_back(
+        ok("node", fmt::format("{} '{}' answers on {}", facts.daemon->node.to_string(),
+                               facts.daemon->node_name, facts.socket)));
   } else {
-    findings.push_back(warning("node",
-                               fmt::format("none answers on {}: {}", facts.socket,
-                                           facts.daemon_error),
-                               "lochos node --directory ADDR:PORT (or say where with --socket)"));
+    findings.push_back(
+        warning("node", fmt::format("none answers on {}: {}", facts.socket, facts.daemon_error),
+                "lochos node --directory ADDR:PORT (or say where with --socket)"));
   }
   if (facts.directory.empty()) return findings;
   if (facts.directory_error.empty()) {
@@ -321,18 +323,18 @@ std::vector<Finding> check_daemons(const HostFacts& facts) {
 std::vector<Finding> check_variables(const HostFacts& facts) {
   std::vector<Finding> findings;
   for (const auto& [name, near] : facts.unknown_variables) {
-    findings.push_back(warning("environment", fmt::format("{} means nothing to lochos", name),
-                               near.empty() ? fmt::format("unset {}", name)
-                                            : fmt::format("did you mean {}?", near)));
+    findings.push_back(warning(
+        "environment", fmt::format("{} means nothing to lochos", name),
+        near.empty() ? fmt::format("unset {}", name) : fmt::format("did you mean {}?", near)));
   }
   return findings;
 }
 
 std::vector<Finding> examine(const HostFacts& facts) {
   std::vector<Finding> all;
-  for (const auto group : {check_build, check_rdma, check_locked_memory, check_interfaces,
-                           check_host_name, check_ports, check_memory, check_huge_pages,
-                           check_daemons, check_variables}) {
+  for (const auto group :
+       {check_build, check_rdma, check_locked_memory, check_interfaces, check_host_name,
+        check_ports, check_memory, check_huge_pages, check_daemons, check_variables}) {
     auto findings = group(facts);
     all.insert(all.end(), std::make_move_iterator(findings.begin()),
                std::make_move_iterator(findings.end()));

@@ -14,7 +14,8 @@ namespace {
 
 constexpr const char* kFooter =
     "Looks at what stops people: locked memory, RDMA devices, ports and GIDs, provider libraries,\n"
-    "host name, ports, memory, huge pages, and whether the daemons answer. Each line is ok, warn or\n"
+    "host name, ports, memory, huge pages, and whether the daemons answer. Each line is ok, warn "
+    "or\n"
     "fail, with the exact fix. Exit status 1 if anything fails. What is checked depends on the\n"
     "options: with --transport verbs a missing RDMA device is a failure, else a warning.\n\n"
     "  lochos doctor --transport verbs --pool 16G";
@@ -56,8 +57,8 @@ Result<int> run_doctor(const Context& context, bool as_json) {
     fmt::print("{}", json.end_array().end_object().text());
   } else {
     print_findings(findings);
-    fmt::print("\n{} ok, {} to look at, {} failed\n", count(Verdict::kOk),
-               count(Verdict::kWarning), failures);
+    fmt::print("\n{} ok, {} to look at, {} failed\n", count(Verdict::kOk), count(Verdict::kWarning),
+               failures);
   }
   return failures == 0 ? kExitDone : kExitFailed;
 }
@@ -66,8 +67,8 @@ Result<int> run_doctor(const Context& context, bool as_json) {
 
 void add_doctor_command(CLI::App& app, Context& context) {
   auto as_json = std::make_shared<bool>(false);
-  CLI::App& command = add_command(app, "doctor", "Find what stops transfers here, and the fix",
-                                  kFooter);
+  CLI::App& command =
+      add_command(app, "doctor", "Find what stops transfers here, and the fix", kFooter);
   add_switch(command, "--json", *as_json, "Print {\"ok\": …, \"checks\": […]}");
   for (const char* key : {"node.transport", "node.pool", "node.provider", "node.directory",
                           "node.huge_pages", "directory.listen", "socket"})

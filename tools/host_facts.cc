@@ -24,14 +24,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr Duration kAnswerTimeout = std::chrono::seconds(1);  // of a daemon, before it counts as dead
+constexpr Duration kAnswerTimeout =
+    std::chrono::seconds(1);  // of a daemon, before it counts as dead
 
 std::string read_file(const fs::path& path) {
   std::ifstream file(path);
   std::stringstream text;
   text << file.rdbuf();
   std::string out = text.str();
-  while (!out.empty() && (out.back() == '\n' || out.back() == ' ')) out.pop_back();
+  while (!out.empty() && (out.back() == '\n' || out.back() == ' '))
+    out.pop_back();
   return out;
 }
 
@@ -125,8 +127,7 @@ void gather_memory(HostFacts& facts) {
   }
   const std::string transparent = read_file("/sys/kernel/mm/transparent_hugepage/enabled");
   if (const std::size_t open = transparent.find('['); open != std::string::npos)
-    facts.transparent_huge_pages =
-        transparent.substr(open + 1, transparent.find(']') - open - 1);
+    facts.transparent_huge_pages = transparent.substr(open + 1, transparent.find(']') - open - 1);
   const UniqueFd memory(::memfd_create("lochos-doctor", MFD_CLOEXEC));
   if (!memory) facts.memfd_error = system_error(errno, "memfd_create").message();
 }
@@ -201,7 +202,8 @@ void gather_daemons(HostFacts& facts) {
 
 std::map<std::string, std::string> unknown_variables(const std::vector<std::string>& names) {
   std::vector<std::string_view> known = {"LOCHOS_CONFIG"};
-  for (const OptionSpec& option : option_catalogue()) known.push_back(option.environment);
+  for (const OptionSpec& option : option_catalogue())
+    known.push_back(option.environment);
   std::map<std::string, std::string> unknown;
   for (const std::string& name : names) {
     if (!name.starts_with("LOCHOS_") || std::find(known.begin(), known.end(), name) != known.end())

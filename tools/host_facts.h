@@ -58,11 +58,11 @@ struct HostFacts {
   std::string directory_error;                // why it cannot be reached; empty: it can
 
   // Memory.
-  std::uint64_t available_bytes = 0;                 // MemAvailable
-  std::optional<std::uint64_t> cgroup_limit_bytes;   // of the control group, if it has one
+  std::uint64_t available_bytes = 0;                // MemAvailable
+  std::optional<std::uint64_t> cgroup_limit_bytes;  // of the control group, if it has one
   std::vector<HugePageSize> huge_pages;
-  std::string transparent_huge_pages;                // "always", "madvise", "never", empty: none
-  std::string memfd_error;                           // why no shared memory can be had
+  std::string transparent_huge_pages;  // "always", "madvise", "never", empty: none
+  std::string memfd_error;             // why no shared memory can be had
 
   // The node of this host.
   std::string socket;

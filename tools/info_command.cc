@@ -13,7 +13,8 @@ namespace lochos {
 namespace {
 
 constexpr const char* kFooter =
-    "Shows the map of this host (interfaces, RDMA ports with state, GIDs, MTU, distance), which way\n"
+    "Shows the map of this host (interfaces, RDMA ports with state, GIDs, MTU, distance), which "
+    "way\n"
     "out a node would take and why, what this build can do, and the node that runs here.\n\n"
     "  lochos info\n"
     "  lochos info --interface ^docker0 --transport tcp\n"
@@ -78,7 +79,8 @@ void print_interfaces(const HostTopology& host) {
   fmt::print("\nnetwork interfaces\n");
   for (const NetworkInterface& interface : host.interfaces) {
     std::vector<std::string> addresses;
-    for (const SocketAddress& address : interface.addresses) addresses.push_back(address.host());
+    for (const SocketAddress& address : interface.addresses)
+      addresses.push_back(address.host());
     fmt::print("  {:<12} {:<5} MTU {:<6} {:<14} NUMA {:<4} {}\n", interface.name,
                interface.up ? "up" : "down", interface.mtu, speed_text(interface.speed_gbps),
                numa_text(interface.numa_node), fmt::join(addresses, " "));
@@ -100,16 +102,15 @@ void print_rdma(const HostTopology& host) {
 }
 
 std::string rail_name(const RailChoice& rail) {
-  return rail.device.empty() ? rail.interface
-                             : fmt::format("{}/{} ({})", rail.device, rail.port, rail.interface);
+  return rail.device.empty() ? rail.interface : fmt::format("{}/{} ({})", rail.device, rail.port, rail.interface);
 }
 
 void print_rails(const std::vector<RailChoice>& rails) {
   fmt::print("\nways out of this host\n");
   if (rails.empty()) fmt::print("  none\n");
   for (const RailChoice& rail : rails) {
-    fmt::print("  {:<7} {:<6} {:<22} {:<28} {}{}\n", rail.chosen ? "chosen" : "not", to_string(rail.kind),
-               rail_name(rail), rail.address.host(),
+    fmt::print("  {:<7} {:<6} {:<22} {:<28} {}{}\n", rail.chosen ? "chosen" : "not",
+               to_string(rail.kind), rail_name(rail), rail.address.host(),
                rail.gid_index >= 0 ? fmt::format("GID {}  ", rail.gid_index) : "", rail.reason);
   }
 }
@@ -122,7 +123,8 @@ void print_daemon(const HostFacts& facts) {
   }
   const NodeStats& node = *facts.daemon;
   fmt::print("  {} '{}', directory {}\n", node.node.to_string(), node.node_name, node.directory);
-  for (const std::string& rail : node.rails) fmt::print("  rail {}\n", rail);
+  for (const std::string& rail : node.rails)
+    fmt::print("  rail {}\n", rail);
   fmt::print("  pool {} used of {}, {} in huge pages, {} objects, {} pinned, {} evicted\n",
              format_size(node.pool_used_bytes), format_size(node.pool_bytes),
              format_size(node.huge_page_bytes), node.objects, node.pinned, node.evictions);
@@ -135,8 +137,9 @@ void print_info(const HostFacts& facts, const std::vector<RailChoice>& rails) {
   const HostTopology& host = facts.topology;
   fmt::print("lochos {}: verbs {}, libfabric {} (providers: {})\n", LOCHOS_VERSION,
              facts.built_with_verbs ? "yes" : "no", facts.built_with_fabric ? "yes" : "no",
-             facts.fabric_providers.empty() ? "none"
-                                            : fmt::format("{}", fmt::join(facts.fabric_providers, ", ")));
+             facts.fabric_providers.empty()
+                 ? "none"
+                 : fmt::format("{}", fmt::join(facts.fabric_providers, ", ")));
   fmt::print("\nNUMA nodes\n");
   for (const NumaNode& node : host.numa_nodes)
     fmt::print("  {}  processors {}  {}\n", node.index, node.cpus, format_size(node.memory_bytes));
@@ -168,7 +171,8 @@ void write_topology(JsonWriter& json, const HostTopology& host) {
         .field("numa_node", interface.numa_node)
         .key("addresses")
         .begin_array();
-    for (const SocketAddress& address : interface.addresses) json.value(address.host());
+    for (const SocketAddress& address : interface.addresses)
+      json.value(address.host());
     json.end_array().end_object();
   }
   json.end_array().field("no_rdma_reason", host.no_rdma_reason).key("rdma_ports").begin_array();
@@ -242,7 +246,8 @@ void write_daemon(JsonWriter& json, const HostFacts& facts) {
       .field("transport_fallbacks", node.transport_fallbacks)
       .key("rails")
       .begin_array();
-  for (const std::string& rail : node.rails) json.value(rail);
+  for (const std::string& rail : node.rails)
+    json.value(rail);
   json.end_array().end_object();
 }
 
@@ -254,7 +259,8 @@ void print_info_json(const HostFacts& facts, const std::vector<RailChoice>& rail
       .field("fabric", facts.built_with_fabric)
       .key("fabric_providers")
       .begin_array();
-  for (const std::string& provider : facts.fabric_providers) json.value(provider);
+  for (const std::string& provider : facts.fabric_providers)
+    json.value(provider);
   json.end_array();
   write_topology(json, facts.topology);
   write_rails(json, rails);
@@ -271,9 +277,9 @@ Result<int> run_info(const Context& context, const InfoArguments& arguments) {
   auto facts = gather_host_facts(config, context.environment_names);
   if (!facts) return fail(facts.error());
   const TransportPolicy policy = config.transport("node.transport");
-  auto rails = choose_rails(facts->topology, *filter,
-                            {.tcp = policy != TransportPolicy::kVerbs,
-                             .verbs = policy != TransportPolicy::kTcp});
+  auto rails = choose_rails(
+      facts->topology, *filter,
+      {.tcp = policy != TransportPolicy::kVerbs, .verbs = policy != TransportPolicy::kTcp});
   if (!rails) return fail(rails.error());
   arguments.json ? print_info_json(*facts, *rails) : print_info(*facts, *rails);
   return kExitDone;
@@ -283,8 +289,8 @@ Result<int> run_info(const Context& context, const InfoArguments& arguments) {
 
 void add_info_command(CLI::App& app, Context& context) {
   auto arguments = std::make_shared<InfoArguments>();
-  CLI::App& command = add_command(app, "info", "Show this host's devices, options and node",
-                                  kFooter);
+  CLI::App& command =
+      add_command(app, "info", "Show this host's devices, options and node", kFooter);
   add_switch(command, "--json", arguments->json, "Print a JSON object");
   // Every option may be given, so that --config shows what it would do.
   add_switch(command, "--config", arguments->config,

@@ -1,12 +1,10 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 
 #include "tools/file_io.h"
 #include "tools/json.h"
 #include "tools/options.h"
-#include "tools/progress.h"
 #include "tools/store_command.h"
 
 namespace lochos {
@@ -18,49 +16,11 @@ constexpr const char* kFooter =
     "  lochos put model weights.bin\n"
     "  tar c data | lochos put data -";
 
-// What is read at once, and then published: small enough that readers follow closely.
-constexpr std::size_t kPublishBytes = 1024 * 1024;
-
 struct PutArguments {
   std::string name;
   std::string file;
   bool json = false;
 };
-
-Status put_known_size(Store& store, const PutArguments& arguments, InputFile& file,
-                      std::uint64_t size, const Deadline& deadline) {
-  auto writer = store.create(arguments.name, size, deadline.remaining());
-  if (!writer) return fail(writer.error());
-  ProgressBar bar("put " + printable(arguments.name), size);
-  const std::span<std::byte> bytes = writer->bytes();
-  std::uint64_t done = 0;
-  while (done < size) {
-    const std::size_t want = std::min<std::uint64_t>(kPublishBytes, size - done);
-    auto got = file.read(bytes.subspan(done, want));
-    if (!got) return fail(got.error());
-    if (*got < want) {
-      return fail(
-          Error(Errc::kAborted, fmt::format("{} became shorter while it was read", file.name()))
-              .with_operation("put")
-              .with_object(arguments.name)
-              .with_bytes(done + *got, size));
-    }
-    done += *got;
-    writer->publish(done);
-    bar.update(done);
-  }
-  return writer->seal(deadline.remaining());
-}
-
-Result<std::uint64_t> put_to_end(Store& store, const PutArguments& arguments, InputFile& file,
-                                 const Deadline& deadline) {
-  ProgressBar bar("read " + printable(arguments.name), 0);
-  auto bytes = file.read_all([&bar](std::uint64_t done) { bar.update(done); });
-  if (!bytes) return fail(bytes.error());
-  if (auto put = store.put(arguments.name, *bytes, deadline.remaining()); !put)
-    return fail(put.error());
-  return bytes->size();
-}
 
 Result<int> run_put(const Context& context, const PutArguments& arguments) {
   const Deadline deadline(context.config.duration("timeout"));
@@ -73,22 +33,14 @@ Result<int> run_put(const Context& context, const PutArguments& arguments) {
   auto store = open_store(context, deadline);
   if (!store) return fail(store.error());
 
-  std::uint64_t size = 0;
-  if (file->size()) {
-    size = *file->size();
-    if (auto put = put_known_size(*store, arguments, *file, size, deadline); !put)
-      return fail(put.error());
-  } else {
-    auto put = put_to_end(*store, arguments, *file, deadline);
-    if (!put) return fail(put.error());
-    size = *put;
-  }
+  auto size = put_file(*store, arguments.name, *file, deadline);
+  if (!size) return fail(size.error());
   if (arguments.json) {
     JsonWriter json;
     json.begin_object()
         .field("name", arguments.name)
         .field("id", id->to_hex())
-        .field("size", size)
+        .field("size", *size)
         .field("seconds", seconds(SteadyClock().now() - started))
         .end_object();
     fmt::print("{}", json.text());

@@ -2,9 +2,59 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "tools/options.h"
+#include "tools/progress.h"
 
 namespace lochos {
+namespace {
+
+// What is read at once, and then published: small enough that readers follow closely.
+constexpr std::size_t kPublishBytes = 1024 * 1024;
+
+Status fill(ObjectWriter& writer, const std::string& name, InputFile& file) {
+  const std::span<std::byte> bytes = writer.bytes();
+  ProgressBar bar("put " + printable(name), bytes.size());
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const std::size_t want = std::min(kPublishBytes, bytes.size() - done);
+    auto got = file.read(bytes.subspan(done, want));
+    if (!got) return fail(got.error());
+    done += *got;
+    if (*got < want) {
+      return fail(
+          Error(Errc::kAborted, fmt::format("{} became shorter while it was read", file.name()))
+              .with_operation("put")
+              .with_object(name)
+              .with_bytes(done, bytes.size()));
+    }
+    writer.publish(done);
+    bar.update(done);
+  }
+  return {};
+}
+
+Result<std::uint64_t> put_to_end(Store& store, const std::string& name, InputFile& file,
+                                 const Deadline& deadline) {
+  ProgressBar bar("read " + printable(name), 0);
+  auto bytes = file.read_all([&bar](std::uint64_t done) { bar.update(done); });
+  if (!bytes) return fail(bytes.error());
+  if (auto put = store.put(name, *bytes, deadline.remaining()); !put) return fail(put.error());
+  return bytes->size();
+}
+
+}  // namespace
+
+Result<std::uint64_t> put_file(Store& store, const std::string& name, InputFile& file,
+                               const Deadline& deadline) {
+  if (!file.size()) return put_to_end(store, name, file, deadline);
+  auto writer = store.create(name, *file.size(), deadline.remaining());
+  if (!writer) return fail(writer.error());
+  if (auto filled = fill(*writer, name, file); !filled) return fail(filled.error());
+  if (auto sealed = writer->seal(deadline.remaining()); !sealed) return fail(sealed.error());
+  return *file.size();
+}
 
 void add_store_options(CLI::App& command, Context& context) {
   add_config_option(command, context, "socket");

@@ -1,0 +1,59 @@
+// One directory and some nodes on loopback, as processes of their own, for `lochos demo`. One
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "node/store.h"
+#include "tools/child_process.h"
+
+namespace lochos {
+
+// A folder under $TMPDIR that is removed with all it holds.
+class TemporaryFolder {
+ public:
+  static Result<TemporaryFolder> create();
+  TemporaryFolder(TemporaryFolder&& other) noexcept : path_(std::move(other.path_)) {
+    other.path_.clear();
+  }
+  TemporaryFolder& operator=(TemporaryFolder&&) = delete;
+  ~TemporaryFolder();
+  const std::string& path() const { return path_; }
+
+ private:
+  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
+  std::string path_;
+};
+
+struct DemoNode {
+  std::string name;
+  ChildProcess process;
+  Store store;
+};
+
+class DemoCluster {
+ public:
+  // Returns when every node has joined. Sockets and logs go to `folder`. Errors: what the child
+  // said last, kTimedOut.
+  static Result<DemoCluster> start(const std::string& folder, std::size_t node_count,
+                                   std::uint64_t pool_bytes, Duration timeout);
+
+  std::vector<DemoNode>& nodes() { return nodes_; }
+  // Ends everything with SIGTERM. Errors: one that did not end in time, or not with status 0
+  // (those that were killed before do not count).
+  Status stop(Duration timeout);
+  // SIGKILL; stop() then expects nothing of it.
+  void kill(std::size_t index);
+
+ private:
+  explicit DemoCluster(ChildProcess directory) : directory_(std::move(directory)) {}
+
+  ChildProcess directory_;
+  std::vector<DemoNode> nodes_;
+  std::vector<bool> killed_;
+};
+
+}  // namespace lochos
