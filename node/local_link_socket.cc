@@ -106,14 +106,17 @@ void SocketLink::end(Error error) {
   wake_.signal();
 }
 
-// Bytes that the socket did not take are written by whoever reads; somebody must.
-void SocketLink::see_to_unsent() {
-  if (unsent_.empty()) return;
+// Bytes that the socket did not take are written by whoever reads, and somebody must read.
+void SocketLink::see_to_the_rest() {
   if (reading_) {
-    wake_.signal();  // to wait for room as well
-  } else if (waiting_.empty()) {
+    if (!unsent_.empty()) wake_.signal();  // to wait for room as well
+  } else if (waiting_.empty() && needs_service()) {
     if (start_service()) service_due_.notify_one();
   }
+}
+
+bool SocketLink::needs_service() const {
+  return !ended_ && (table_.needs_reader() || !unsent_.empty());
 }
 
 Status SocketLink::make_room(Lock& lock, LocalRequest& request) {
@@ -137,7 +140,7 @@ Result<std::shared_ptr<LocalRequest>> SocketLink::start(LocalMessage message, In
   if (sent) flush();
   if (sent && ended_) sent = fail(*ended_);
   if (sent) {
-    see_to_unsent();
+    see_to_the_rest();
     return request;
   }
   table_.remove(*request);
@@ -147,7 +150,7 @@ Result<std::shared_ptr<LocalRequest>> SocketLink::start(LocalMessage message, In
 void SocketLink::post(LocalMessage message) {
   const Lock lock(mutex());
   send(message);
-  see_to_unsent();
+  see_to_the_rest();
 }
 
 // ---- receiving ----
@@ -236,7 +239,7 @@ void SocketLink::give_up(LocalRequest& request, Error error) {
   std::vector<LocalMessage> follow_ups;
   table_.give_up(request, std::move(error), follow_ups);
   send(follow_ups);
-  see_to_unsent();
+  see_to_the_rest();
 }
 
 void SocketLink::cancel(LocalRequest& request) {
@@ -249,7 +252,7 @@ void SocketLink::abandon(LocalRequest& request) {
   std::vector<LocalMessage> follow_ups;
   table_.abandon(request, follow_ups);
   send(follow_ups);
-  see_to_unsent();
+  see_to_the_rest();
 }
 
 // ---- the service thread ----
@@ -282,7 +285,7 @@ void SocketLink::serve() {
   while (!stopping_) {
     for (const auto& request : table_.overdue(now()))
       give_up(*request, no_answer_error(*this));
-    const bool needed = !ended_ && (table_.any_watched() || !unsent_.empty());
+    const bool needed = needs_service();
     if (needed && !reading_ && waiting_.empty()) {
       read_turn(lock, table_.next_give_up());
       if (!waiting_.empty()) pass_on();

@@ -2,10 +2,11 @@
 //
 // Who reads: the thread that waits for an answer reads the socket itself, so an answer costs one
 // wake-up. Of several waiting threads one reads (the leader) and wakes the others as their answers
-// come; when it has its own, it passes the reading on. A service thread exists only once a pending
-// operation has been given an event descriptor (or bytes could not be sent at once), and reads only
-// while no caller does. Writing never blocks under the lock: what the socket does not take is kept,
-// up to a bound, and written by whoever reads.
+// come; when it has its own, it passes the reading on. A service thread exists only once somebody
+// must read though no caller waits (a pending operation has an event descriptor, one was cancelled
+// and its answer may bring what must be given back, bytes could not be sent at once), and it reads
+// only while that is so and no caller does. Writing never blocks under the lock: what the socket
+// does not take is kept, up to a bound, and written by whoever reads.
 //
 // Thread word: thread-safe.
 #pragma once
@@ -60,7 +61,8 @@ class SocketLink final : public LocalLink {
   bool receive();  // without the lock, by the reader. False: the connection has ended.
   void dispatch();
   void pass_on();
-  void see_to_unsent();
+  void see_to_the_rest();
+  bool needs_service() const;
   Status make_room(Lock& lock, LocalRequest& request);
   Status start_service();
   void end(Error error);

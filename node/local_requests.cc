@@ -1,5 +1,7 @@
 #include "node/local_requests.h"
 
+#include <utility>
+
 namespace lochos {
 
 std::shared_ptr<LocalRequest> RequestTable::add(Instant deadline) {
@@ -13,6 +15,7 @@ void RequestTable::drop(LocalRequestNumber number) {
   const auto at = entries_.find(number);
   if (at == entries_.end()) return;
   watched_.erase({at->second.give_up, number});
+  if (!at->second.request) --orphans_;
   entries_.erase(at);
 }
 
@@ -55,7 +58,7 @@ void RequestTable::deliver(LocalReply reply, std::vector<LocalMessage>& follow_u
   } else if (reply.result) {
     undo(*reply.result, follow_ups);
   }
-  entries_.erase(at);
+  drop(reply.request);
 }
 
 void RequestTable::give_up(LocalRequest& request, Error error,
@@ -65,7 +68,13 @@ void RequestTable::give_up(LocalRequest& request, Error error,
   const auto at = entries_.find(request.number);
   if (at == entries_.end()) return;
   at->second.request = nullptr;
+  ++orphans_;
   follow_ups.push_back(LocalCancel{request.number});
+  // A pin may be released twice (again when a view is on its way already); the engine knows each
+  // number only once.
+  if (const PinNumber pin = std::exchange(at->second.open_pin, 0); pin != 0) {
+    follow_ups.push_back(LocalRelease{pin});
+  }
 }
 
 void RequestTable::abandon(LocalRequest& request, std::vector<LocalMessage>& follow_ups) {
@@ -81,6 +90,7 @@ void RequestTable::fail_all(const Error& error) {
     if (entry.request) set_result(*entry.request, fail(error));
   }
   entries_.clear();
+  orphans_ = 0;
 }
 
 Result<int> RequestTable::watch(LocalRequest& request) {

@@ -62,7 +62,9 @@ class RequestTable {
 
   // Gives the request an event descriptor. Errors: kSystem.
   Result<int> watch(LocalRequest& request);
-  bool any_watched() const { return !watched_.empty(); }
+  // Whether answers must be read though no caller waits for them: somebody sleeps on a descriptor,
+  // or what comes must be given back.
+  bool needs_reader() const { return !watched_.empty() || orphans_ > 0; }
   // The watched requests whose time is over by `now`; the next time when there is one.
   std::vector<std::shared_ptr<LocalRequest>> overdue(Instant now) const;
   Instant next_give_up() const { return watched_.empty() ? kNever : watched_.begin()->first; }
@@ -81,6 +83,7 @@ class RequestTable {
   std::mutex mutex_;
   LocalRequestNumber last_number_ = 0;
   std::unordered_map<LocalRequestNumber, Entry> entries_;
+  std::size_t orphans_ = 0;                                   // entries without a request
   std::set<std::pair<Instant, LocalRequestNumber>> watched_;  // with an event, without a result
 };
 
