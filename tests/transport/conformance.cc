@@ -26,7 +26,7 @@ TransportOptions Conformance::small_options() {
 }
 
 TestHost& Conformance::add_host(const TransportOptions& options) {
-  auto transport = testbed_->open(options);
+  auto transport = testbed_->open(hosts_.size(), options);
   if (!transport) throw std::runtime_error(transport.error().to_string());
   listening_.emplace_back();
   return *hosts_.emplace_back(std::make_unique<TestHost>(std::move(*transport)));

@@ -167,7 +167,7 @@ TEST_P(Connections, PortInUseIsNamed) {
   TestHost& a = add_host();
   const SocketAddress address = listen(a);
   EXPECT_NE(address.port(), 0);
-  auto second = testbed().open(small_options());
+  auto second = testbed().open(0, small_options());
   ASSERT_TRUE(second);
   const auto result = (*second)->listen(address);
   ASSERT_FALSE(result);

@@ -49,7 +49,7 @@ class FabricTestbed final : public RealTestbed {
  public:
   explicit FabricTestbed(std::string provider) : provider_(std::move(provider)) {}
 
-  Result<std::unique_ptr<Transport>> open(const TransportOptions& options) override {
+  Result<std::unique_ptr<Transport>> open(std::size_t, const TransportOptions& options) override {
     FabricOptions fabric;
     static_cast<TransportOptions&>(fabric) = options;
     fabric.provider = provider_;
@@ -88,7 +88,7 @@ class VerbsTestbed final : public RealTestbed {
  public:
   explicit VerbsTestbed(const SocketAddress& address) : address_(address) {}
 
-  Result<std::unique_ptr<Transport>> open(const TransportOptions& options) override {
+  Result<std::unique_ptr<Transport>> open(std::size_t, const TransportOptions& options) override {
     VerbsOptions verbs;
     static_cast<TransportOptions&>(verbs) = options;
     verbs.local = address_;
@@ -127,17 +127,18 @@ Result<std::unique_ptr<Testbed>> open_verbs() {
   static const Result<SocketAddress> address = verbs_address();  // looking takes a while
   if (!address) return fail(address.error());
   auto testbed = std::make_unique<VerbsTestbed>(*address);
-  auto probe = testbed->open({});
+  auto probe = testbed->open(0, {});
   if (!probe) return fail(probe.error());
   return testbed;
 }
 #endif
 
-#ifdef LOCHOS_HAVE_SIM
 class SimTestbed final : public Testbed {
  public:
-  Result<std::unique_ptr<Transport>> open(const TransportOptions& options) override {
-    return network_.open_transport(address(hosts_++), options);
+  Result<std::unique_ptr<Transport>> open(std::size_t index,
+                                          const TransportOptions& options) override {
+    hosts_ = std::max(hosts_, index + 1);
+    return network_.open_transport(address(index), options);
   }
   SocketAddress address(std::size_t index) const override {
     return *SocketAddress::parse("10.0.0." + std::to_string(index + 1) + ":0");
@@ -169,7 +170,6 @@ class SimTestbed final : public Testbed {
   SimNetwork network_{1};
   std::size_t hosts_ = 0;
 };
-#endif
 
 }  // namespace
 
@@ -236,12 +236,10 @@ std::vector<Backend> all_backends() {
 #ifdef LOCHOS_HAVE_VERBS
   backends.push_back({.name = "verbs", .cycles = 30, .open = open_verbs});
 #endif
-#ifdef LOCHOS_HAVE_SIM
   backends.push_back(
       {.name = "sim", .has_descriptors = false, .open = []() -> Result<std::unique_ptr<Testbed>> {
          return std::make_unique<SimTestbed>();
        }});
-#endif
   return backends;
 }
 

@@ -59,8 +59,9 @@ class TestHost {
 class Testbed {
  public:
   virtual ~Testbed() = default;
-  // The transport of a new host.
-  virtual Result<std::unique_ptr<Transport>> open(const TransportOptions& options) = 0;
+  // A transport of host number `index`.
+  virtual Result<std::unique_ptr<Transport>> open(std::size_t index,
+                                                  const TransportOptions& options) = 0;
   // Where host number `index` can listen; port 0.
   virtual SocketAddress address(std::size_t index) const = 0;
   // An address of IPv6, if this backend has any here.
