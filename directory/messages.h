@@ -12,7 +12,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -30,10 +32,41 @@ inline constexpr std::uint64_t kInlineObjectBytes = 64 * 1024;
 // allocation. Bounds an inline object plus a name, and a batch of Hold or Entry.
 inline constexpr std::uint32_t kMaxFrameBytes = 1024 * 1024;
 
+// Bounds what one member makes every Assign and member list carry; a join beyond them is refused.
+inline constexpr std::size_t kMaxRails = 16;
+inline constexpr std::size_t kMaxRailAddressBytes = 256;
+// Replies that list things stop here, so that they fit into a frame with room for their last entry.
+inline constexpr std::size_t kMaxReplyBytes = 768 * 1024;
+inline constexpr std::size_t kMaxStatHolders = 1000;
+static_assert(kMaxReplyBytes + kInlineObjectBytes < kMaxFrameBytes);
+
 using RequestNumber = std::uint64_t;
 using Generation = std::uint64_t;  // 0: no generation
 using EdgeNumber = std::uint64_t;  // unique for the life of a directory; 0: no edge
 using Bytes = std::vector<std::byte>;
+
+// Immutable bytes that many messages may carry without copying them: one inline object goes to
+// thousands of readers. Reads like a vector. Value; the bytes themselves are shared.
+class SharedBytes {
+ public:
+  SharedBytes() = default;
+  SharedBytes(Bytes bytes) {  // NOLINT(google-explicit-constructor): a vector in another coat
+    if (!bytes.empty()) bytes_ = std::make_shared<const Bytes>(std::move(bytes));
+  }
+
+  std::size_t size() const { return bytes_ ? bytes_->size() : 0; }
+  bool empty() const { return !bytes_; }
+  const std::byte* data() const { return bytes_ ? bytes_->data() : nullptr; }
+  const std::byte* begin() const { return data(); }
+  const std::byte* end() const { return data() + size(); }
+  Bytes to_bytes() const { return bytes_ ? *bytes_ : Bytes(); }
+  bool operator==(const SharedBytes& other) const {
+    return bytes_ == other.bytes_ || (bytes_ && other.bytes_ && *bytes_ == *other.bytes_);
+  }
+
+ private:
+  std::shared_ptr<const Bytes> bytes_;
+};
 
 // ---- node to directory ----
 
@@ -45,10 +78,15 @@ struct Join {
   TransportPolicy policy = TransportPolicy::kAuto;
   NodeId previous;
   std::uint64_t pool_bytes = 0;
+  bool operator==(const Join&) const = default;
 };
 // Clean goodbye: what the node holds is gone, at once.
-struct Leave {};
-struct Heartbeat {};
+struct Leave {
+  bool operator==(const Leave&) const = default;
+};
+struct Heartbeat {
+  bool operator==(const Heartbeat&) const = default;
+};
 // After a (re)join: the node holds these bytes of an object. Complete copies and unfinished own
 // puts only.
 struct Hold {
@@ -59,26 +97,31 @@ struct Hold {
   bool complete = false;
   bool origin = false;  // made by a put here (kept until erase), not fetched
   Bytes inline_bytes;   // for objects up to kInlineObjectBytes that are complete: their bytes
+  bool operator==(const Hold&) const = default;
 };
 // A new object. If size <= kInlineObjectBytes it must be sent complete, with its bytes in
-// `inline_bytes`. Answer: PutReply, or Failed(kAlreadyExists).
+// `inline_bytes`. Answer: PutReply, or Failed(kAlreadyExists). A Get of the same id that this node
+// had waiting ends unanswered: the node serves its readers itself.
 struct Put {
   RequestNumber request = 0;
   ObjectId id;
   std::string name;  // may be empty if the caller gave only an id
   std::uint64_t size = 0;
   bool complete = false;
-  Bytes inline_bytes;
+  Bytes inline_bytes{};
+  bool operator==(const Put&) const = default;
 };
 // The producer has filled its buffer; the copy at the origin is complete. No answer.
 struct Seal {
   ObjectId id;
   Generation generation = 0;
+  bool operator==(const Seal&) const = default;
 };
 // The producer gave up before Seal: waiting readers get kAborted, the id is free. No answer.
 struct Abandon {
   ObjectId id;
   Generation generation = 0;
+  bool operator==(const Abandon&) const = default;
 };
 // Answer: Inline or Assign as soon as the object exists (it may take for ever: the node cancels),
 // or Failed. One outstanding Get per node and object: the node merges its local readers.
@@ -86,10 +129,12 @@ struct Get {
   RequestNumber request = 0;
   ObjectId id;
   bool leaf = false;  // this copy will not be offered to others (it lies in a user's buffer)
+  bool operator==(const Get&) const = default;
 };
 struct CancelGet {  // also ends the edge if one was assigned. No answer.
   RequestNumber request = 0;
   ObjectId id;
+  bool operator==(const CancelGet&) const = default;
 };
 // The child has all bytes. No answer. The measurements feed the link model.
 struct EdgeDone {
@@ -100,6 +145,7 @@ struct EdgeDone {
   Duration elapsed{0};      // from Pull to the last chunk
   Duration stalled{0};      // of it: known to be waiting for the parent's own data; 0 if unknown
   Duration round_trip{0};   // measured on the connection at set-up; 0 if unknown
+  bool operator==(const EdgeDone&) const = default;
 };
 // The child got nothing more from its parent. Answer (to the Get's request number): Assign or
 // Failed.
@@ -110,38 +156,45 @@ struct EdgeFailed {
   Generation generation = 0;
   std::uint64_t have_bytes = 0;  // the valid prefix at the child
   Errc reason = Errc::kConnectionLost;
+  bool operator==(const EdgeFailed&) const = default;
 };
 // This node no longer has a copy (evicted). No answer.
 struct Drop {
   ObjectId id;
   Generation generation = 0;
+  bool operator==(const Drop&) const = default;
 };
 // Answer: EraseReply.
 struct Erase {
   RequestNumber request = 0;
   ObjectId id;
+  bool operator==(const Erase&) const = default;
 };
 // Answer: StatReply or Failed(kNotFound).
 struct Stat {
   RequestNumber request = 0;
   ObjectId id;
+  bool operator==(const Stat&) const = default;
 };
 // Answer: ListReply. Pages: pass the last entry's id as `after`; ids are in ascending order.
 struct List {
   RequestNumber request = 0;
   ObjectId after;  // exclusive; zero: from the start
   std::uint32_t limit = 1000;
+  bool operator==(const List&) const = default;
 };
 // Answer: WaitReply once `count` of `ids` exist. CancelWait if the node no longer cares.
 struct Wait {
   RequestNumber request = 0;
   std::vector<ObjectId> ids;  // at most kMaxWaitIds
   std::uint32_t count = 0;
+  bool operator==(const Wait&) const = default;
 };
 inline constexpr std::size_t kMaxWaitIds = 10'000;
 // Takes back a Wait or a Barrier.
 struct CancelWait {
   RequestNumber request = 0;
+  bool operator==(const CancelWait&) const = default;
 };
 // Answer: BarrierReply to all once `members` nodes (or embedded ranks) have entered barrier `name`;
 // the name can then be used again. A node that dies while others wait: Failed(kAborted) to them.
@@ -149,10 +202,12 @@ struct Barrier {
   RequestNumber request = 0;
   std::string name;  // at most kMaxNameBytes
   std::uint32_t members = 0;
+  bool operator==(const Barrier&) const = default;
 };
 // Answer: MembersReply.
 struct Members {
   RequestNumber request = 0;
+  bool operator==(const Members&) const = default;
 };
 
 using NodeMessage =
@@ -167,16 +222,19 @@ struct Joined {
   std::uint64_t cluster = 0;  // goes into the hello of data connections
   Duration heartbeat_interval{0};
   Duration dead_after{0};
+  bool operator==(const Joined&) const = default;
 };
 struct PutReply {
   RequestNumber request = 0;
   Generation generation = 0;
+  bool operator==(const PutReply&) const = default;
 };
 struct Inline {
   RequestNumber request = 0;
   Generation generation = 0;
   std::string name;
-  Bytes bytes;
+  SharedBytes bytes;
+  bool operator==(const Inline&) const = default;
 };
 // Pull this object from `parent`.
 struct Assign {
@@ -189,21 +247,25 @@ struct Assign {
   NodeId parent;
   std::vector<RailAddress> rails;  // of the parent
   TransportPolicy parent_policy = TransportPolicy::kAuto;
+  bool operator==(const Assign&) const = default;
 };
 struct Failed {
   RequestNumber request = 0;
   Errc code = Errc::kSystem;
   std::string message;
+  bool operator==(const Failed&) const = default;
 };
 struct EraseReply {
   RequestNumber request = 0;
   bool existed = false;
+  bool operator==(const EraseReply&) const = default;
 };
 struct HolderEntry {
   NodeId node;
   std::string node_name;
   bool complete = false;
   NodeId parent;  // of a partial holder
+  bool operator==(const HolderEntry&) const = default;
 };
 struct StatReply {
   RequestNumber request = 0;
@@ -213,6 +275,7 @@ struct StatReply {
   bool sealed = false;  // a complete copy exists somewhere
   bool is_inline = false;
   std::vector<HolderEntry> holders;  // at most 1000
+  bool operator==(const StatReply&) const = default;
 };
 struct ListEntry {
   ObjectId id;
@@ -220,18 +283,22 @@ struct ListEntry {
   std::uint64_t size = 0;
   bool sealed = false;
   std::uint32_t holders = 0;
+  bool operator==(const ListEntry&) const = default;
 };
 struct ListReply {
   RequestNumber request = 0;
   std::vector<ListEntry> entries;
   bool more = false;
+  bool operator==(const ListReply&) const = default;
 };
 struct WaitReply {
   RequestNumber request = 0;
   std::vector<ObjectId> ready;
+  bool operator==(const WaitReply&) const = default;
 };
 struct BarrierReply {
   RequestNumber request = 0;
+  bool operator==(const BarrierReply&) const = default;
 };
 struct MemberEntry {
   NodeId node;
@@ -239,32 +306,38 @@ struct MemberEntry {
   std::vector<RailAddress> rails;
   TransportPolicy policy = TransportPolicy::kAuto;
   std::uint64_t pool_bytes = 0;
+  bool operator==(const MemberEntry&) const = default;
 };
 struct MembersReply {
   RequestNumber request = 0;
   std::vector<MemberEntry> members;
+  bool operator==(const MembersReply&) const = default;
 };
 // The parent of this edge was declared dead, or a better one is wanted: stop and send EdgeFailed.
 struct EdgeRevoked {
   EdgeNumber edge = 0;
   ObjectId id;
   Errc reason = Errc::kConnectionLost;
+  bool operator==(const EdgeRevoked&) const = default;
 };
 // Erased: every copy of this generation goes, running gets end with kDeleted.
 struct Deleted {
   ObjectId id;
   Generation generation = 0;
+  bool operator==(const Deleted&) const = default;
 };
-// The producer abandoned it, or it was lost: copies go; running gets end with `reason`.
+// The producer abandoned it, or it was lost, or a Hold named a generation that lives no more (older
+// than the living one, or erased meanwhile): copies go; running gets end with `reason`.
 struct Withdrawn {
   ObjectId id;
   Generation generation = 0;
   Errc reason = Errc::kAborted;
+  bool operator==(const Withdrawn&) const = default;
 };
 // This incarnation was declared dead. Join anew and register what you hold.
-struct Fenced {};
-// This Hold is of an older generation than the one that lives (or was erased meanwhile): drop the
-// copy.
+struct Fenced {
+  bool operator==(const Fenced&) const = default;
+};
 using DirectoryMessage =
     std::variant<Joined, PutReply, Inline, Assign, Failed, EraseReply, StatReply, ListReply,
                  WaitReply, BarrierReply, MembersReply, EdgeRevoked, Deleted, Withdrawn, Fenced>;

@@ -1,0 +1,238 @@
+// The inside of a Table (table.h), cut by concern: table.cc (dispatch, time), table_members.cc,
+// table_objects.cc (put, erase, hold …), table_edges.cc (get, planning, loss), table_queries.cc
+// (stat, list, wait, barrier). Not for others.
+//
+// Ownership: members own their copies and waits; the table owns members and entries. Every pointer
+// below is valid as long as both its ends exist: whoever dies is unlinked first.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "directory/reader_set.h"
+#include "directory/table.h"
+#include "scheduler/broadcast_planner.h"
+#include "scheduler/link_model.h"
+
+namespace lochos {
+
+struct Entry;
+struct Member;
+
+enum class CopyState : std::uint8_t {
+  kWaiting,   // a Get that has no parent (yet, or again)
+  kFetching,  // an edge feeds it
+  kOrphan,    // its edge was revoked; EdgeFailed or EdgeDone will come
+  kFilling,   // its own producer fills it
+  kComplete,
+};
+
+// What one node has, or wants, of one object.
+struct Copy : PlanNode {
+  Entry* entry = nullptr;
+  Member* member = nullptr;
+  Copy* next = nullptr;  // of the same entry, in order of arrival
+  Copy* prev = nullptr;
+  CopyState state = CopyState::kWaiting;
+  bool is_leaf = false;
+  bool assigned = false;  // this life of the Get was given a parent before
+  std::uint8_t failures = 0;
+  std::uint8_t avoid_next = 0;
+  std::array<std::uint32_t, 4> avoid{};  // parents it could not pull from
+  RequestNumber request = 0;
+  EdgeNumber edge = 0;
+  std::uint64_t have_bytes = 0;
+  Instant retry_at = kNever;
+};
+
+struct WaitRecord {
+  Member* member = nullptr;
+  RequestNumber request = 0;
+  std::vector<Entry*> entries;
+  std::size_t needed = 0;
+  std::size_t existing = 0;
+};
+
+// An id that exists, or that somebody waits for.
+struct Entry {
+  ObjectId id;
+  Generation generation = 0;  // 0: does not exist
+  std::string name;
+  std::uint64_t size = 0;
+  std::uint64_t chunk_bytes = 0;  // chosen at the first Assign, fixed for this generation
+  bool is_inline = false;
+  bool holder_may_return = false;  // while roots are missing: one of them broke off uncleanly
+  SharedBytes inline_bytes;
+  ReaderSet readers;                // of an inline object: the slots of members that hold it
+  std::uint32_t origin_number = 0;  // the node that put it, to know a Put that was sent again
+  RequestNumber put_request = 0;
+  Copy* first = nullptr;
+  Copy* last = nullptr;
+  std::uint32_t copies = 0;
+  std::uint32_t receivers = 0;  // waiting, fetching or orphaned
+  std::uint32_t orphans = 0;
+  std::uint32_t complete_copies = 0;
+  Instant loss_at = kNever;
+  BroadcastPlanner planner;
+  std::vector<WaitRecord*> watchers;
+
+  bool exists() const { return generation != 0; }
+  // Somewhere there is, or will be, every byte.
+  bool has_source() const { return is_inline || planner.roots() > 0; }
+};
+
+struct Member {
+  NodeId node;
+  std::uint32_t slot = 0;           // dense index among living members, for ReaderSet
+  std::uint64_t inline_copies = 0;  // inline objects it may hold; 0 spares the search at its end
+  Join join;
+  Instant last_heard;
+  std::unordered_map<Entry*, std::unique_ptr<Copy>> copies;
+  std::unordered_map<RequestNumber, std::unique_ptr<WaitRecord>> waits;
+};
+
+struct BarrierRoom {
+  std::uint32_t expected = 0;
+  std::vector<std::pair<Member*, RequestNumber>> entered;
+};
+
+// The time and the way out of one call into the table.
+struct Turn {
+  Instant now;
+  Actions& out;
+  void send(const Member& to, DirectoryMessage message) const {
+    out.push_back({to.node, std::move(message)});
+  }
+};
+
+class TableState {
+ public:
+  explicit TableState(const TableOptions& options);
+
+  // table_members.cc
+  Result<NodeId> join(const Join& join, const Turn& turn);
+  Member* find_member(NodeId node);
+  void remove_member(Member& member, bool clean, const Turn& turn);
+  void check_liveness(const Turn& turn);
+  void on(Member& from, const Members& message, const Turn& turn);
+
+  // table_objects.cc
+  void on(Member& from, const Hold& message, const Turn& turn);
+  void on(Member& from, const Put& message, const Turn& turn);
+  void on(Member& from, const Seal& message, const Turn& turn);
+  void on(Member& from, const Abandon& message, const Turn& turn);
+  void on(Member& from, const Drop& message, const Turn& turn);
+  void on(Member& from, const Erase& message, const Turn& turn);
+
+  // table_edges.cc
+  void on(Member& from, const Get& message, const Turn& turn);
+  void on(Member& from, const CancelGet& message, const Turn& turn);
+  void on(Member& from, const EdgeDone& message, const Turn& turn);
+  void on(Member& from, const EdgeFailed& message, const Turn& turn);
+
+  // table_queries.cc
+  void on(Member& from, const Stat& message, const Turn& turn);
+  void on(Member& from, const List& message, const Turn& turn);
+  void on(Member& from, const Wait& message, const Turn& turn);
+  void on(Member& from, const CancelWait& message, const Turn& turn);
+  void on(Member& from, const Barrier& message, const Turn& turn);
+
+  // Said before or after membership, or says only that the sender lives: see apply().
+  void on(Member&, const Join&, const Turn&) {}
+  void on(Member&, const Leave&, const Turn&) {}
+  void on(Member&, const Heartbeat&, const Turn&) {}
+
+  void run_timers(const Turn& turn);
+  Instant next_deadline() const;
+  TableStats stats() const;
+
+ private:
+  // Entries and copies (table_objects.cc).
+  Entry* find_entry(const ObjectId& id);
+  Entry* find_living(const ObjectId& id, Generation generation);
+  Entry& entry_for(const ObjectId& id);
+  void release_if_unused(Entry& entry);
+  void begin_generation(Entry& entry, Generation generation, const std::string& name,
+                        std::uint64_t size);
+  void begin_inline(Entry& entry, SharedBytes bytes);
+  void announce(Entry& entry, const Turn& turn);
+  void add_reader(Entry& entry, Member& member);
+  enum class Keep : bool { kNothing, kNewWaiters };
+  void end_generation(Entry& entry, Errc reason, Member* silent, Keep keep, const Turn& turn);
+  void tell_ended(const Copy& copy, Errc reason, const Turn& turn);
+  bool is_same_put(const Entry& entry, const Member& from, const Put& message) const;
+  void add_holder(Entry& entry, Member& member, bool complete);
+  Copy* find_copy(Member& member, Entry& entry);
+  Copy& add_copy(Entry& entry, Member& member);
+  void set_state(Copy& copy, CopyState state);
+  void drop_copy(Copy& copy, Errc reason, const Turn& turn);
+  void take_out(Copy& copy);
+  void remember_erased(const Entry& entry, const Turn& turn);
+  bool erased_lately(const ObjectId& id, Generation generation) const;
+
+  // Planning (table_edges.cc).
+  void answer(Copy& copy, const Turn& turn);
+  void answer_inline(Entry& entry, Member& member, RequestNumber request, bool leaf,
+                     const Turn& turn);
+  enum class Patience : bool { kNone, kBackOff };
+  void assign(Copy& copy, Patience patience, const Turn& turn);
+  void send_assign(const Copy& copy, const Turn& turn);
+  void revoke(Copy& child, Errc reason, const Turn& turn);
+  void serve_waiting(Entry& entry, const Turn& turn);
+  void after_drop(Entry& entry, bool may_return, const Turn& turn);
+  void lose(Entry& entry, const Turn& turn);
+  void note_failure(Copy& copy, const EdgeFailed& message, const Copy* parent);
+  void set_loss_at(Entry& entry, Instant when);
+  void set_retry_at(Copy& copy, Instant when);
+  std::uint32_t degree_for(Entry& entry);
+
+  // Waits and barriers (table_queries.cc).
+  void exists_now(Entry& entry, const Turn& turn);
+  void exists_no_more(Entry& entry);
+  void finish_wait(WaitRecord& wait, const Turn& turn);
+  void forget_wait(WaitRecord& wait);
+  void leave_barriers(Member& member, const Turn& turn);
+
+  void forget_erased(Instant now);
+
+  const TableOptions options_;
+  LinkModel links_;
+  std::unordered_map<std::uint32_t, std::unique_ptr<Member>> members_;
+  std::vector<Member*> slots_;  // null: free
+  std::vector<std::uint32_t> free_slots_;
+  std::unordered_map<ObjectId, std::unique_ptr<Entry>, ObjectIdHash> entries_;
+  struct ById {
+    bool operator()(const Entry* a, const Entry* b) const { return a->id < b->id; }
+  };
+  std::set<Entry*, ById> ordered_;  // those that exist, for List
+  std::map<std::string, BarrierRoom> barriers_;
+  std::set<std::pair<Instant, Entry*>> losses_;
+  std::set<std::pair<Instant, Copy*>> retries_;
+  // Erased while a holder that broke off might still come back with a copy.
+  struct Erased {
+    Instant until;
+    ObjectId id;
+    Generation generation;
+  };
+  std::deque<Erased> erased_queue_;
+  std::unordered_map<ObjectId, Generation, ObjectIdHash> erased_;
+
+  Generation last_generation_;
+  std::uint64_t last_incarnation_;
+  std::uint32_t last_number_ = 0;
+  EdgeNumber last_edge_ = 0;
+  Instant liveness_at_ = kNever;  // no member can be dead before this
+  Instant last_break_off_{};      // when a member last went without goodbye
+  bool any_break_off_ = false;
+  std::size_t copies_ = 0, edges_ = 0, waits_ = 0;
+  std::uint64_t inline_bytes_ = 0;
+};
+
+}  // namespace lochos
