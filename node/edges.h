@@ -26,7 +26,7 @@ struct IncomingEdge {
   };
   std::uint32_t slot = 0;  // the immediate of its chunks
   EdgeNumber number = 0;
-  std::uint64_t epoch = 0;        // of the directory that assigned it
+  NodeId assigned_to;  // who we were then; after a re-join the directory does not know this edge
   LocalObject* object = nullptr;  // referenced
   NodeId parent;
   std::vector<RailAddress> rails;
@@ -51,8 +51,8 @@ struct OutgoingEdge {
   std::uint64_t chunk = 0;
   std::uint64_t remote_address = 0;
   std::uint64_t remote_key = 0;
-  std::uint64_t in_flight = 0;        // posted and not completed, bytes
-  std::uint32_t in_flight_count = 0;  // and requests
+  std::uint64_t acknowledged = 0;     // first byte whose write has not completed
+  std::uint32_t in_flight_count = 0;  // requests posted and not completed
   bool ready = false;                 // in the list of edges to pump
   bool starved = false;               // the endpoint's queue was full
   bool ended = false;                 // posts nothing more; destroyed when nothing is in flight

@@ -46,9 +46,11 @@ struct EngineOptions {
 
 class Engine {
  public:
-  static std::unique_ptr<Engine> create(EngineOptions options, std::unique_ptr<Pool> pool,
-                                        std::vector<Rail> rails,
-                                        std::unique_ptr<DirectoryChannel> directory);
+  // Registers the pool with every rail. Errors: what Transport::register_memory says (kPermission
+  // with the locked-memory limit, above all).
+  static Result<std::unique_ptr<Engine>> create(EngineOptions options, std::unique_ptr<Pool> pool,
+                                                std::vector<Rail> rails,
+                                                std::unique_ptr<DirectoryChannel> directory);
   virtual ~Engine() = default;
 
   // A client's request. Replies come through client.deliver(), possibly before this returns.
@@ -66,6 +68,12 @@ class Engine {
 
   virtual NodeStats stats() const = 0;
   virtual const Pool& pool() const = 0;
+
+  // Whether the directory has accepted this node.
+  virtual bool joined() const = 0;
+  // Says goodbye to the directory: what this node holds is gone, at once. The last thing before the
+  // end.
+  virtual void leave() = 0;
 };
 
 }  // namespace lochos

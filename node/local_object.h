@@ -20,6 +20,13 @@ using OperationNumber = std::uint64_t;  // a local client's request under way; 0
 struct IncomingEdge;
 struct OutgoingEdge;
 
+// What to tell the directory about an edge that ended before its time.
+struct FailedEdge {
+  EdgeNumber number = 0;
+  NodeId assigned_to;
+  Errc reason = Errc::kConnectionLost;
+};
+
 struct LocalObject {
   enum class State : std::uint8_t {
     kWanted,    // local readers wait; the directory has been asked; size unknown
@@ -55,6 +62,9 @@ struct LocalObject {
   std::vector<OutgoingEdge*> outgoing;
   IncomingEdge* incoming = nullptr;
   RequestNumber directory_request = 0;  // Put or Get outstanding at the directory
+  FailedEdge failed_edge;
+  std::uint32_t fruitless = 0;  // edges in a row that moved nothing
+  Instant ask_at = kNever;      // when the directory is told of the failed edge
   Errc retired_because = Errc::kDeleted;
   OperationNumber erase_waiting =
       0;  // erase() that returns only when external memory is out of use

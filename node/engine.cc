@@ -1,0 +1,180 @@
+#include "node/engine.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "node/engine_impl.h"
+
+namespace lochos {
+namespace {
+
+// Completions taken from a rail in one call: enough that a call's cost does not matter, few enough
+// that other rails and clients are served in between.
+constexpr std::size_t kCompletionsPerPoll = 64;
+constexpr std::size_t kConnectionEventsPerPoll = 16;
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options, std::unique_ptr<Pool> pool,
+                                               std::vector<Rail> rails,
+                                               std::unique_ptr<DirectoryChannel> directory) {
+  return EngineImpl::open(std::move(options), std::move(pool), std::move(rails),
+                          std::move(directory));
+}
+
+Result<std::unique_ptr<Engine>> EngineImpl::open(EngineOptions options, std::unique_ptr<Pool> pool,
+                                                 std::vector<Rail> rails,
+                                                 std::unique_ptr<DirectoryChannel> directory) {
+  const std::span<std::byte> memory = pool->memory();
+  auto engine = std::make_unique<EngineImpl>(std::move(options), std::move(pool), std::move(rails),
+                                             std::move(directory));
+  for (Rail& rail : engine->rails_) {
+    auto region = rail.transport->register_memory(memory);
+    if (!region) return fail(std::move(region.error()).with_transport(rail.transport->describe()));
+    engine->pool_regions_.push_back(std::move(*region));
+  }
+  return engine;
+}
+
+EngineImpl::EngineImpl(EngineOptions options, std::unique_ptr<Pool> pool, std::vector<Rail> rails,
+                       std::unique_ptr<DirectoryChannel> directory)
+    : options_(std::move(options)),
+      directory_(std::move(directory)),
+      rails_(std::move(rails)),
+      index_(std::move(pool)),
+      links_(rails_, options_.policy, options_.connect_timeout),
+      completions_(kCompletionsPerPoll),
+      connection_events_(kConnectionEventsPerPoll) {
+  index_.on_destroy = [this](LocalObject& object) {
+    progressed_.erase(&object);
+    const auto draining = draining_external_.find(object.id);
+    if (draining != draining_external_.end() && draining->second == &object)
+      draining_external_.erase(draining);
+    if (const OperationNumber waiting = std::exchange(object.erase_waiting, 0))
+      finish(waiting, LocalPayload(LocalDone{}));
+  };
+}
+
+// Endpoints first (nobody writes any more), then registrations, then the memory: member order does
+// the rest.
+EngineImpl::~EngineImpl() {
+  index_.on_destroy = nullptr;
+  links_.for_each([](Connection& connection) { connection.endpoint->close(); });
+  index_.for_each([](LocalObject& object) { object.external_regions.clear(); });
+  pool_regions_.clear();
+  rails_.clear();
+}
+
+bool EngineImpl::turn(Instant now) {
+  now_ = now;
+  bool busy = poll_directory();
+  for (std::size_t rail = 0; rail < rails_.size(); ++rail)
+    busy |= poll_rail(rail);
+  pump();
+  for (LocalObject* object : std::exchange(progressed_, {}))
+    report_progress(*object);
+  run_timers(now);
+  expire(now);
+  return busy;
+}
+
+bool EngineImpl::arm() {
+  if (!ready_edges_.empty()) return false;
+  for (Rail& rail : rails_) {
+    if (!rail.transport->arm()) return false;
+  }
+  return true;
+}
+
+std::vector<int> EngineImpl::event_fds() const {
+  std::vector<int> fds;
+  fds.push_back(directory_->event_fd());
+  for (const Rail& rail : rails_)
+    fds.push_back(rail.transport->event_fd());
+  return fds;
+}
+
+Instant EngineImpl::next_deadline() const {
+  Instant next = directory_->next_deadline();
+  for (const Rail& rail : rails_)
+    next = std::min(next, rail.transport->next_deadline());
+  if (!deadlines_.empty()) next = std::min(next, deadlines_.begin()->first);
+  if (!timers_.empty()) next = std::min(next, timers_.begin()->first);
+  return next;
+}
+
+void EngineImpl::set_deadline(OperationNumber number, Operation& operation, Duration timeout) {
+  operation.deadline = saturating_add(now_, timeout);
+  if (operation.deadline != kNever) deadlines_.emplace(operation.deadline, number);
+}
+
+void EngineImpl::expire(Instant now) {
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+    const OperationNumber number = deadlines_.begin()->second;
+    const Operation& operation = operations_.at(number);
+    Error error(Errc::kTimedOut, "the deadline passed");
+    if (!directory_->joined()) {
+      error = std::move(error).with_cause("no directory: " + directory_->describe());
+    } else if (const LocalObject* object = operation.object; object != nullptr) {
+      if (object->state == State::kWanted) {
+        error = std::move(error).with_cause("nobody has put it, or no holder is free");
+      } else if (object->incoming != nullptr) {
+        error = std::move(error)
+                    .with_bytes(object->valid, object->size)
+                    .with_peer(object->incoming->parent.to_string());
+      } else {
+        error = std::move(error).with_bytes(object->valid, object->size);
+      }
+    }
+    give_up(number, std::move(error));
+  }
+}
+
+void EngineImpl::run_timers(Instant now) {
+  while (!timers_.empty() && timers_.begin()->first <= now) {
+    const auto [due, timer] = *timers_.begin();
+    timers_.erase(timers_.begin());
+    if (timer.object) {
+      LocalObject* object = index_.find(*timer.object);
+      if (object != nullptr && object->ask_at == due && object->state == State::kFetching)
+        report_failed_edge(*object);
+      continue;
+    }
+    IncomingEdge* edge = slots_[timer.slot].get();
+    if (edge != nullptr && edge->number == timer.edge &&
+        edge->state == IncomingEdge::State::kStopping) {
+      close_connection(*edge->connection);
+    }
+  }
+}
+
+void EngineImpl::leave() {
+  directory_->send(Leave{});
+}
+
+NodeStats EngineImpl::stats() const {
+  const PoolStats pool = index_.pool().stats();
+  NodeStats stats;
+  stats.pool_bytes = pool.capacity;
+  stats.pool_used_bytes = pool.used;
+  stats.huge_page_bytes = pool.huge_page_bytes;
+  stats.objects = index_.size();
+  stats.pinned = pins_.size();
+  stats.evictions = index_.evictions();
+  stats.bytes_sent = bytes_sent_;
+  stats.bytes_received = bytes_received_;
+  stats.edges_started = edges_started_;
+  stats.edges_failed = edges_failed_;
+  stats.transport_fallbacks = links_.fallbacks();
+  stats.node_name = options_.name;
+  stats.node = node_;
+  stats.directory = directory_->describe();
+  for (const Rail& rail : rails_) {
+    stats.rails.push_back(std::string(to_string(rail.transport->kind())) + " " +
+                          rail.listen_address.to_string() + " " + rail.transport->describe());
+  }
+  return stats;
+}
+
+}  // namespace lochos

@@ -1,0 +1,224 @@
+// The engine's insides. One class, cut by concern: engine.cc (turn, time, life), engine_clients.cc
+// (what local clients ask), engine_directory.cc (what the directory says), engine_edges.cc
+// (connections and transfers).
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "node/edges.h"
+#include "node/engine.h"
+#include "node/object_index.h"
+#include "node/peer_links.h"
+
+namespace lochos {
+
+class EngineImpl final : public Engine {
+ public:
+  static Result<std::unique_ptr<Engine>> open(EngineOptions options, std::unique_ptr<Pool> pool,
+                                              std::vector<Rail> rails,
+                                              std::unique_ptr<DirectoryChannel> directory);
+  EngineImpl(EngineOptions options, std::unique_ptr<Pool> pool, std::vector<Rail> rails,
+             std::unique_ptr<DirectoryChannel> directory);
+  ~EngineImpl() override;
+
+  void handle(LocalClient& client, LocalMessage message, Instant now) override;
+  void forget(LocalClient& client, Instant now) override;
+  bool turn(Instant now) override;
+  bool arm() override;
+  std::vector<int> event_fds() const override;
+  Instant next_deadline() const override;
+  NodeStats stats() const override;
+  const Pool& pool() const override { return index_.pool(); }
+  bool joined() const override { return directory_->joined(); }
+  void leave() override;
+
+ private:
+  using State = LocalObject::State;
+
+  // A client's request under way.
+  struct Operation {
+    LocalClient* client = nullptr;
+    LocalRequestNumber request = 0;
+    const char* name = "";
+    std::string object_name;
+    Instant deadline = kNever;
+    LocalObject* object = nullptr;        // get, create, seal, put of user memory
+    RequestNumber directory_request = 0;  // wait, stat, list, erase, barrier
+    bool progress = false;
+    PinNumber pin = 0;  // opened by the first progress reply
+    std::uint64_t reported = 0;
+    std::vector<ObjectId> ids;  // wait: to find positions
+    bool is_seal = false;       // seal, or create of a large object: what the PutReply answers
+    WriterNumber writer = 0;
+  };
+  struct Pin {
+    LocalClient* client = nullptr;
+    LocalObject* object = nullptr;
+  };
+  struct Writer {
+    LocalClient* client = nullptr;
+    LocalObject* object = nullptr;
+  };
+  struct Client {
+    std::unordered_map<LocalRequestNumber, OperationNumber> operations;
+    std::unordered_set<PinNumber> pins;
+    std::unordered_set<WriterNumber> writers;
+  };
+  // What a directory request was for: an operation that passes it through, or an object's Put or
+  // Get.
+  struct Outstanding {
+    OperationNumber operation = 0;
+    LocalObject* object = nullptr;
+    std::optional<NodeMessage>
+        message;  // to issue it again after a re-join; absent for objects (made anew)
+    // The caller of this Put gave up: undo it when the answer comes.
+    bool undo_put = false;
+    ObjectId id;
+    bool complete_put = false;
+  };
+
+  // Something to look at later. Never taken back: what has been settled by then is ignored.
+  struct Timer {
+    std::optional<ObjectId> object;  // report its failed edge
+    std::uint32_t slot = 0;          // else: has the parent of this incoming edge stopped?
+    EdgeNumber edge = 0;
+  };
+
+  // --- engine_clients.cc ---
+  void on(LocalClient& client, LocalCreate& m);
+  void on(LocalClient& client, LocalPutInline& m);
+  void on(LocalClient& client, LocalPublish& m);
+  void on(LocalClient& client, LocalSeal& m);
+  void on(LocalClient& client, LocalAbandon& m);
+  void on(LocalClient& client, LocalPutUserMemory& m);
+  void on(LocalClient& client, LocalGet& m);
+  void on(LocalClient& client, LocalRelease& m);
+  void on(LocalClient& client, LocalCancel& m);
+  void on(LocalClient& client, LocalWait& m);
+  void on(LocalClient& client, LocalStat& m);
+  void on(LocalClient& client, LocalList& m);
+  void on(LocalClient& client, LocalErase& m);
+  void on(LocalClient& client, LocalBarrier& m);
+  void on(LocalClient& client, LocalStats& m);
+  OperationNumber begin(LocalClient& client, LocalRequestNumber request, const char* name,
+                        std::string object_name, Duration timeout);
+  void finish(OperationNumber number, Result<LocalPayload> result);
+  void reply_error(LocalClient& client, LocalRequestNumber request, const char* name,
+                   const std::string& object_name, Error error);
+  // Ends the operation with this error and takes back whatever it had begun.
+  void give_up(OperationNumber number, Error error);
+  void pass_on(OperationNumber number, NodeMessage message);
+  void claim(LocalObject& object);
+  void deliver_view(OperationNumber number, LocalObject& object);
+  void report_progress(LocalObject& object);
+  PinNumber open_pin(LocalClient& client, LocalObject& object);
+  void close_pin(PinNumber pin);
+  void close_writer(WriterNumber writer);
+  void abandon(WriterNumber writer);
+  // No reader waits for it any more and nobody is fed by it: stop fetching.
+  void stop_if_unwanted(LocalObject& object);
+  LocalView view_of(const LocalObject& object, PinNumber pin) const;
+
+  // --- engine_directory.cc ---
+  bool poll_directory();
+  void on(Joined& m);
+  void on(PutReply& m);
+  void on(Inline& m);
+  void on(Assign& m);
+  void on(Failed& m);
+  void on(EraseReply& m);
+  void on(StatReply& m);
+  void on(ListReply& m);
+  void on(WaitReply& m);
+  void on(BarrierReply& m);
+  void on(MembersReply&) {}
+  void on(EdgeRevoked& m);
+  void on(Deleted& m);
+  void on(Withdrawn& m);
+  void on(Fenced&) {}                        // the channel joins again by itself; Joined follows
+  void request_object(LocalObject& object);  // Get
+  void send_put(LocalObject& object);
+  void forget_request(LocalObject& object);
+  std::optional<Outstanding> take_outstanding(RequestNumber request);
+  LocalObject* object_of(RequestNumber request) const;
+  Status give_storage(LocalObject& object, std::uint64_t size);
+  void complete(LocalObject& object);
+  // Ends the object's life under its id: readers fail with `reason`, edges end, storage goes when
+  // unused.
+  void withdraw(LocalObject& object, Error reason);
+
+  // --- engine_edges.cc ---
+  bool poll_rail(std::size_t rail);
+  void on_connection_event(std::size_t rail, ConnectionEvent& event);
+  void on_completion(const Completion& completion);
+  void on_peer_message(Connection& connection, std::span<const std::byte> bytes);
+  void on_peer(Connection& connection, const PullMessage& m);
+  void on_peer(Connection& connection, const CancelPullMessage& m);
+  void on_peer(Connection& connection, const PullEndMessage& m);
+  void on_peer(Connection& connection, const PingMessage& m);
+  void on_peer(Connection& connection, const PongMessage& m);
+  void start_edge(LocalObject& object, const Assign& assignment);
+  void connect_edge(IncomingEdge& edge);
+  void send_pull(IncomingEdge& edge);
+  void on_chunk(Connection& connection, std::uint32_t slot);
+  void stop_edge(IncomingEdge& edge, bool seek_another, Errc reason);
+  // The edge is over and its slot free; goes on as the edge says.
+  void end_incoming(IncomingEdge& edge);
+  void ask_again(LocalObject& object, const IncomingEdge& edge);
+  void report_failed_edge(LocalObject& object);
+  void advance(LocalObject& object, std::uint64_t valid);
+  void make_ready(OutgoingEdge& edge);
+  void pump();
+  bool pump_edge(OutgoingEdge& edge);
+  void end_outgoing(OutgoingEdge& edge, std::optional<Errc> tell_child);
+  void destroy_outgoing(OutgoingEdge& edge);
+  void lose_connection(Connection& connection, const Error& error);
+  void close_connection(Connection& connection);
+  std::size_t find_slot();
+
+  // --- engine.cc ---
+  void expire(Instant now);
+  void run_timers(Instant now);
+  void set_deadline(OperationNumber number, Operation& operation, Duration timeout);
+
+  const EngineOptions options_;
+  std::unique_ptr<DirectoryChannel> directory_;
+  std::vector<Rail> rails_;
+  std::vector<std::unique_ptr<Region>> pool_regions_;  // one a rail
+  ObjectIndex index_;
+  PeerLinks links_;
+
+  Instant now_{};
+  NodeId node_;
+
+  std::unordered_map<LocalClient*, Client> clients_;
+  std::unordered_map<OperationNumber, Operation> operations_;
+  std::set<std::pair<Instant, OperationNumber>> deadlines_;
+  std::multimap<Instant, Timer> timers_;
+  std::unordered_map<PinNumber, Pin> pins_;
+  std::unordered_map<WriterNumber, Writer> writers_;
+  std::unordered_map<RequestNumber, Outstanding> outstanding_;
+  std::unordered_map<ObjectId, LocalObject*, ObjectIdHash>
+      draining_external_;          // erased, may still be read from
+  std::uint64_t next_number_ = 1;  // operations, pins, writers and requests: never reused
+
+  std::vector<std::unique_ptr<IncomingEdge>> slots_;
+  std::vector<std::uint32_t> free_slots_;
+  std::unordered_map<OutgoingEdge*, std::unique_ptr<OutgoingEdge>> outgoing_;
+  std::vector<OutgoingEdge*> ready_edges_;
+  std::vector<OutgoingEdge*> pumping_;           // kept to reuse its memory
+  std::unordered_set<LocalObject*> progressed_;  // this turn, with readers that want to know
+  std::vector<ChannelEvent> directory_events_;
+  std::vector<Completion> completions_;
+  std::vector<ConnectionEvent> connection_events_;
+
+  std::uint64_t bytes_sent_ = 0, bytes_received_ = 0, edges_started_ = 0, edges_failed_ = 0;
+};
+
+}  // namespace lochos
