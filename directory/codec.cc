@@ -267,7 +267,10 @@ class Reader {
   Bytes bytes(const flatbuffers::Vector<std::uint8_t>* value) const {
     if (value == nullptr) return {};
     const auto* data = reinterpret_cast<const std::byte*>(value->data());
-    return Bytes(data, data + value->size());
+    // Sized first: g++ 12 takes the range constructor, inlined here, for a wrong deallocation.
+    Bytes bytes(value->size());
+    std::copy_n(data, bytes.size(), bytes.begin());
+    return bytes;
   }
   std::vector<ObjectId> ids(const flatbuffers::Vector<const wire::Id*>* values) const {
     std::vector<ObjectId> result;
