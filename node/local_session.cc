@@ -128,8 +128,9 @@ void LocalSession::greet() {
 }
 
 void LocalSession::accept_client() {
-  if (!send_welcome(socket_.get(), engine_.pool()))
-    return end("the pool could not be passed to it");
+  if (!send_welcome(socket_.get(), engine_.pool())) {
+    return end(errno == EPIPE ? "" : system_error(errno, "passing the pool to it").message());
+  }
   greeted_ = true;
 }
 

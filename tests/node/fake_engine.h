@@ -23,6 +23,8 @@ class FakeEngine final : public Engine {
   Instant next_deadline() const override;
   NodeStats stats() const override;
   const Pool& pool() const override { return *pool_; }
+  bool joined() const override { return true; }
+  void leave() override {}
 
   std::uint64_t publishes() const { return publishes_; }
   std::uint64_t messages() const { return messages_; }
