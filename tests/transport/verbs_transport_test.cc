@@ -3,10 +3,17 @@
 #include "transport/verbs/verbs_transport.h"
 
 #include <gtest/gtest.h>
+#include <linux/capability.h>
 #include <poll.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "transport/topology.h"
@@ -329,6 +336,186 @@ TEST_F(VerbsTransport, OptionsOutOfRangeAreNamed) {
   EXPECT_EQ(refused([](auto& o) { o.traffic_class = 256; }), Errc::kInvalidArgument);
   EXPECT_EQ(refused([](auto& o) { o.local = *SocketAddress::parse("192.0.2.7", 0); }),
             Errc::kUnsupported);
+}
+
+// Drops CAP_IPC_LOCK from the calling thread; the process keeps it.
+void give_up_locking_without_limit() {
+  __user_cap_header_struct header{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+  __user_cap_data_struct data[2]{};
+  syscall(SYS_capget, &header, data);
+  data[0].effective &= ~(1U << CAP_IPC_LOCK);
+  syscall(SYS_capset, &header, data);
+}
+
+TEST_F(VerbsTransport, LockedMemoryLimitIsExplained) {
+  rlimit before{};
+  getrlimit(RLIMIT_MEMLOCK, &before);
+  rlimit low = before;
+  low.rlim_cur = 64 * 1024;
+  ASSERT_EQ(setrlimit(RLIMIT_MEMLOCK, &low), 0);
+  std::thread limited([&] {
+    give_up_locking_without_limit();
+    auto transport = open_verbs_transport(options_);
+    ASSERT_FALSE(transport);
+    EXPECT_EQ(transport.error().code(), Errc::kPermission);
+    const std::string text = transport.error().to_string();
+    for (const char* part : {"64 KiB", "4 MiB", "RLIMIT_MEMLOCK", "ulimit -l unlimited",
+                             "LimitMEMLOCK=infinity", "limits.conf", "cap_ipc_lock"}) {
+      EXPECT_NE(text.find(part), std::string::npos) << part << " in: " << text;
+    }
+  });
+  limited.join();
+  setrlimit(RLIMIT_MEMLOCK, &before);
+}
+
+// A peer in a process of its own, which takes whatever arrives until it is killed.
+class PeerProcess {
+ public:
+  // REQUIRES: this process has no transport open (RDMA objects do not survive a fork).
+  explicit PeerProcess(const VerbsOptions& options) {
+    int ends[2];
+    if (pipe(ends) != 0) return;
+    pid_ = fork();
+    if (pid_ == 0) serve(options, ends[1]);
+    ::close(ends[1]);
+    Introduction introduction;
+    if (read(ends[0], &introduction, sizeof introduction) == sizeof introduction) {
+      introduction_ = introduction;
+    }
+    ::close(ends[0]);
+  }
+  ~PeerProcess() {
+    kill(SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  void kill(int signal) const { ::kill(pid_, signal); }
+
+  struct Introduction {
+    std::uint16_t port = 0;
+    std::uint64_t address = 0;
+    std::uint64_t key = 0;
+  };
+  const Introduction& introduction() const { return introduction_; }
+
+  static constexpr std::size_t kMemoryBytes = 64 * 1024;
+
+ private:
+  [[noreturn]] static void serve(const VerbsOptions& options, int pipe_end) {
+    auto transport = open_verbs_transport(options);
+    if (!transport) _exit(1);
+    Side side{std::move(*transport), {}, {}, {}};
+    auto address = side.transport->listen(options.local);
+    std::vector<std::byte> memory(kMemoryBytes);
+    auto region = side.transport->register_memory(memory);
+    if (!address || !region) _exit(1);
+    const Introduction introduction{.port = address->port(),
+                                    .address = (*region)->remote_address(memory.data()),
+                                    .key = (*region)->remote_key()};
+    if (write(pipe_end, &introduction, sizeof introduction) < 0) _exit(1);
+    for (;;) {
+      side.turn();
+      side.completions.clear();
+      if (!side.transport->arm()) continue;
+      pollfd fd{side.transport->event_fd(), POLLIN, 0};
+      ::poll(&fd, 1, 1000);
+    }
+  }
+
+  pid_t pid_ = -1;
+  Introduction introduction_;
+};
+
+class VerbsPeer : public VerbsTransport {
+ protected:
+  // Connects to a peer in another process and keeps writing to it.
+  void begin() {
+    peer_ = std::make_unique<PeerProcess>(options_);
+    ASSERT_NE(peer_->introduction().port, 0);
+    client_ = open(options_);
+    ASSERT_TRUE(client_.transport);
+    auto region = client_.transport->register_memory(memory_);
+    ASSERT_TRUE(region);
+    region_ = std::move(*region);
+    endpoint_ = client_.transport->connect(options_.local.with_port(peer_->introduction().port),
+                                           std::chrono::steady_clock::now() + seconds(10));
+    ASSERT_TRUE(run_until({&client_}, [&] { return !client_.events.empty(); }));
+    ASSERT_EQ(client_.events[0].kind, ConnectionEvent::Kind::kEstablished);
+  }
+  std::size_t write_on(std::size_t count) {
+    const std::vector<WorkRequest> requests(
+        count, WorkRequest{.opcode = Opcode::kWriteImmediate,
+                           .local = memory_.data(),
+                           .length = 4096,
+                           .region = region_.get(),
+                           .remote_address = peer_->introduction().address,
+                           .remote_key = peer_->introduction().key});
+    const std::size_t accepted = endpoint_->post(requests);
+    posted_ += accepted;
+    return accepted;
+  }
+
+  std::unique_ptr<PeerProcess> peer_;
+  std::vector<std::byte> memory_ = std::vector<std::byte>(PeerProcess::kMemoryBytes);
+  Side client_;
+  std::unique_ptr<Region> region_;  // goes before the transport
+  Endpoint* endpoint_ = nullptr;
+  std::size_t posted_ = 0;
+};
+
+TEST_F(VerbsPeer, KilledPeerEndsTheConnectionSoon) {
+  begin();
+  write_on(64);
+  ASSERT_TRUE(run_until({&client_}, [&] { return client_.completions.size() > 16; }));
+  const auto killed = std::chrono::steady_clock::now();
+  peer_->kill(SIGKILL);
+  ASSERT_TRUE(run_until({&client_}, [&] {
+    write_on(16);
+    return client_.find(ConnectionEvent::Kind::kClosed) != nullptr;
+  }));
+  EXPECT_LT(std::chrono::steady_clock::now() - killed, seconds(5));
+  EXPECT_EQ(client_.completions.size(), posted_);
+  EXPECT_EQ(client_.find(ConnectionEvent::Kind::kClosed)->error.code(), Errc::kConnectionLost);
+}
+
+// More immediates than the stopped peer has receive buffers: its NIC asks to wait, and the sender
+// waits as long as it takes. Its queue is full meanwhile, and that is all.
+TEST_F(VerbsPeer, StoppedPeerIsWaitedFor) {
+  begin();
+  peer_->kill(SIGSTOP);
+  const auto stopped = std::chrono::steady_clock::now();
+  constexpr std::size_t kWanted = 600;
+  run_until({&client_}, [&] {
+    if (posted_ < kWanted) write_on(std::min<std::size_t>(16, kWanted - posted_));
+    return std::chrono::steady_clock::now() - stopped > seconds(2);
+  });
+  EXPECT_EQ(client_.find(ConnectionEvent::Kind::kClosed), nullptr);
+  EXPECT_LT(client_.completions.size(), kWanted);
+  peer_->kill(SIGCONT);
+  ASSERT_TRUE(run_until({&client_}, [&] {
+    if (posted_ < kWanted) write_on(std::min<std::size_t>(16, kWanted - posted_));
+    return client_.completions.size() == kWanted;
+  })) << client_.completions.size();
+  for (const Completion& completion : client_.completions) {
+    EXPECT_EQ(completion.status, Completion::Status::kDone);
+  }
+}
+
+// The caller's heartbeat decides that a stopped peer is dead: close() ends the wait at once.
+TEST_F(VerbsPeer, CloseEndsTheWaitForAStoppedPeer) {
+  begin();
+  peer_->kill(SIGSTOP);
+  const auto stopped = std::chrono::steady_clock::now();
+  run_until({&client_}, [&] {
+    write_on(16);
+    return std::chrono::steady_clock::now() - stopped > milliseconds(500);
+  });
+  ASSERT_GT(endpoint_->outstanding(), 0U);
+  const auto closed = std::chrono::steady_clock::now();
+  endpoint_->close();
+  ASSERT_TRUE(run_until({&client_},
+                        [&] { return client_.find(ConnectionEvent::Kind::kClosed) != nullptr; }));
+  EXPECT_LT(std::chrono::steady_clock::now() - closed, seconds(2));
+  EXPECT_EQ(client_.completions.size(), posted_);
 }
 
 TEST_F(VerbsTransport, PortInUseNamesThePort) {

@@ -19,9 +19,9 @@ namespace {
 
 constexpr std::uint64_t kCapabilityIpcLock = 14;
 
-// The value behind `key` in /proc/self/status, as text.
+// The value behind `key` in the status of this thread (capabilities belong to threads), as text.
 std::string own_status(std::string_view key) {
-  std::ifstream file("/proc/self/status");
+  std::ifstream file("/proc/thread-self/status");
   for (std::string line; std::getline(file, line);) {
     if (!line.starts_with(key)) continue;
     const std::size_t start = line.find_first_not_of(": \t", key.size());
