@@ -395,6 +395,10 @@ void VerbsEndpoint::destroy_queue_pair() {
 void VerbsEndpoint::die() {
   destroy_queue_pair();
   id_.reset();
+  for (; delivered_ < posted_; ++delivered_) {  // only if the transport itself goes
+    --rail_.outstanding;
+    if (ring_[delivered_ % ring_.size()].lazy) --rail_.outstanding_lazy;
+  }
   for (const Completion& arrival : kept_back_) {
     if (arrival.kind == Completion::Kind::kMessage) {
       rail_.receives->give_back(rail_.receives->index_of(arrival.message.data()));

@@ -91,6 +91,7 @@ class VerbsEndpoint final : public Endpoint {
   struct Slot {
     std::uint64_t context = 0;
     std::uint64_t bytes = 0;
+    bool lazy = false;  // an inline send: its memory is the caller's already
   };
 
   // Constant after construction.

@@ -84,7 +84,8 @@ void VerbsEndpoint::fill(const WorkRequest& request, ibv_send_wr& wr, ibv_sge& e
   wr.sg_list = &element;
   wr.num_sge = request.length > 0 ? 1 : 0;
   wr.opcode = wire_opcode(request.opcode);
-  wr.send_flags = inlined ? static_cast<unsigned>(IBV_SEND_INLINE) : 0U;
+  // Solicited: what arrives wakes the peer even if it does not listen for the end of its own sends.
+  wr.send_flags = IBV_SEND_SOLICITED | (inlined ? static_cast<unsigned>(IBV_SEND_INLINE) : 0U);
   wr.imm_data = htonl(request.immediate);
   wr.wr.rdma.remote_addr = request.remote_address;
   wr.wr.rdma.rkey = static_cast<std::uint32_t>(request.remote_key);
@@ -98,14 +99,20 @@ std::size_t VerbsEndpoint::post_burst(std::span<const WorkRequest> requests) {
     fill(requests[i], wr, rail_.send_elements[i]);
     wr.wr_id = posted_ + i;
     wr.next = i + 1 < requests.size() ? &rail_.send_requests[i + 1] : nullptr;
-    ring_[(posted_ + i) % ring_.size()] = {requests[i].context, requests[i].length};
+    ring_[(posted_ + i) % ring_.size()] = {
+        .context = requests[i].context,
+        .bytes = requests[i].length,
+        .lazy = wr.opcode == IBV_WR_SEND && (wr.send_flags & IBV_SEND_INLINE) != 0};
   }
   rail_.send_requests[requests.size() - 1].send_flags |= IBV_SEND_SIGNALED;
   ibv_send_wr* refused = nullptr;
   const int error = ibv_post_send(queue_pair_.get(), rail_.send_requests.data(), &refused);
   const std::size_t taken =
       error == 0 ? requests.size() : static_cast<std::size_t>(refused - rail_.send_requests.data());
-  posted_ += taken;
+  for (std::size_t i = 0; i < taken; ++i, ++posted_) {
+    ++rail_.outstanding;
+    if (ring_[posted_ % ring_.size()].lazy) ++rail_.outstanding_lazy;
+  }
   if (error != 0) {
     // The queue has room by our own count, so this queue pair or its device is broken.
     begin_drain(Error(Errc::kConnectionLost, system_error(error, "ibv_post_send").message()));
@@ -163,6 +170,8 @@ std::size_t VerbsEndpoint::deliver(std::span<Completion> completions) {
   }
   for (; delivered_ < ended_ && count < completions.size(); ++delivered_, ++count) {
     const Slot& slot = ring_[delivered_ % ring_.size()];
+    --rail_.outstanding;
+    if (slot.lazy) --rail_.outstanding_lazy;
     Completion& completion = completions[count];
     completion = {};
     completion.status =

@@ -73,14 +73,16 @@ Status CompletionQueue::reserve(std::size_t entries) {
   return {};
 }
 
-void CompletionQueue::arm() {
-  if (armed_) return;
-  if (auto done = check_errno_returned(ibv_req_notify_cq(handle_.get(), 0), "ibv_req_notify_cq");
+void CompletionQueue::arm(Wake wake) {
+  if (armed_ && *armed_ >= wake) return;
+  const int solicited_only = wake == Wake::kArrivals ? 1 : 0;
+  if (auto done = check_errno_returned(ibv_req_notify_cq(handle_.get(), solicited_only),
+                                       "ibv_req_notify_cq");
       !done) {
     log_error("{}: {}", device_->to_string(), done.error().to_string());
     return;
   }
-  armed_ = true;
+  armed_ = wake;
 }
 
 void CompletionQueue::consume_event() {
@@ -88,7 +90,7 @@ void CompletionQueue::consume_event() {
   ibv_cq* queue = nullptr;
   void* context = nullptr;
   if (ibv_get_cq_event(channel_.get(), &queue, &context) != 0) return;  // not yet
-  armed_ = false;
+  armed_.reset();
   if (++unacknowledged_ == kAcknowledgeBatch) {
     ibv_ack_cq_events(handle_.get(), unacknowledged_);
     unacknowledged_ = 0;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -35,9 +36,14 @@ class CompletionQueue {
     return ibv_poll_cq(handle_.get(), static_cast<int>(completions.size()), completions.data());
   }
 
+  // What should raise the event that arm() asks for.
+  enum class Wake : std::uint8_t {
+    kArrivals,    // a peer's message or immediate
+    kEverything,  // also the end of one of our own requests
+  };
   // Asks for one event on fd() when the next entry comes. Entries that came before may have gone
   // unnoticed: poll once more before sleeping.
-  void arm();
+  void arm(Wake wake);
   // Takes the event that arm() asked for, if it has come.
   void consume_event();
   int fd() const { return channel_->fd; }
@@ -51,7 +57,7 @@ class CompletionQueue {
   const CompletionChannelHandle channel_;
   const CompletionQueueHandle handle_;
   std::size_t reserved_ = 0;
-  bool armed_ = false;
+  std::optional<Wake> armed_;
   unsigned unacknowledged_ = 0;
 };
 

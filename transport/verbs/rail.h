@@ -39,6 +39,8 @@ struct VerbsRail {
   Instant now{};                       // of the latest poll_connections()
   std::deque<ConnectionEvent> events;  // not yet returned by poll_connections()
   std::unordered_map<std::uint32_t, VerbsEndpoint*> by_queue_pair;
+  std::size_t outstanding = 0;              // requests of all endpoints
+  std::size_t outstanding_lazy = 0;         // those that nobody's memory depends on
   std::vector<VerbsEndpoint*> deliverable;  // have completions that poll() can return
   std::vector<VerbsEndpoint*> draining;     // end once their queue pair is empty
 

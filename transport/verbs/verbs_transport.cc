@@ -29,6 +29,9 @@ constexpr std::size_t kPollBatch = 32;
 // system call.
 constexpr Duration kConnectionPollInterval = std::chrono::milliseconds(1);
 
+// The end of a short send is reported this late at most, when nothing else happens.
+constexpr Duration kLazyInterval = std::chrono::milliseconds(5);
+
 // Receive buffers are shared by all peers, so there are more than TransportOptions asks for one.
 constexpr std::size_t kReceiveSharing = 4;
 
@@ -62,6 +65,7 @@ class VerbsTransport final : public Transport {
 
  private:
   bool take_entries();
+  bool may_sleep_through_sends() const;
   std::size_t take(const ibv_wc& entry, std::span<Completion> room);
   std::size_t deliver(std::span<Completion> room);
   void finish_drains();
@@ -87,6 +91,7 @@ class VerbsTransport final : public Transport {
   bool broken_ = false;
   bool busy_ = false;  // the latest poll() returned something
   Instant connections_polled_{};
+  Instant lazy_deadline_ = kNever;  // when to look for the end of sends that raise no event
 };
 
 Status VerbsTransport::start() {
@@ -139,6 +144,7 @@ std::size_t VerbsTransport::poll(std::span<Completion> completions) {
   lent_.clear();
   rail_->receives->post_returned();
   rail_->completions->consume_event();
+  lazy_deadline_ = kNever;
 
   std::size_t count = deliver(completions);
   while (count < completions.size() && (entry_ < entry_count_ || take_entries())) {
@@ -201,8 +207,19 @@ VerbsEndpoint* VerbsTransport::find(std::uint32_t queue_pair) {
   return found == rail_->by_queue_pair.end() ? nullptr : found->second;
 }
 
+// In a conversation of short messages, waking for the end of each own send would double the
+// wake-ups for nothing: the next arrival wakes too, and if none comes a deadline does. A queue that
+// fills up is no conversation: there the sender waits for room.
+bool VerbsTransport::may_sleep_through_sends() const {
+  return rail_->outstanding > 0 && rail_->outstanding == rail_->outstanding_lazy &&
+         rail_->outstanding <= rail_->limits.queue_depth / 4 && rail_->draining.empty();
+}
+
 bool VerbsTransport::arm() {
-  rail_->completions->arm();
+  const bool lazy = may_sleep_through_sends();
+  rail_->completions->arm(lazy ? CompletionQueue::Wake::kArrivals
+                               : CompletionQueue::Wake::kEverything);
+  lazy_deadline_ = lazy ? saturating_add(rail_->now, kLazyInterval) : kNever;
   if (entry_ == entry_count_) take_entries();
   finish_drains();
   return entry_ == entry_count_ && rail_->deliverable.empty() && rail_->events.empty();
@@ -289,7 +306,7 @@ void VerbsTransport::free_ended() {
 }
 
 Instant VerbsTransport::next_deadline() const {
-  Instant next = kNever;
+  Instant next = lazy_deadline_;
   for (const VerbsEndpoint* endpoint : setting_up_)
     next = std::min(next, endpoint->deadline());
   for (const VerbsEndpoint* endpoint : rail_->draining) {
