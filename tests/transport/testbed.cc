@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
+#include <optional>
 
 #include "base/unique_fd.h"
 #include "transport/sim/sim_network.h"
@@ -84,49 +84,61 @@ class FabricTestbed final : public RealTestbed {
 #endif
 
 #ifdef LOCHOS_HAVE_VERBS
+// Where the suite finds an RDMA port.
+struct VerbsAddresses {
+  SocketAddress v4;
+  std::optional<SocketAddress> v6;
+};
+
 class VerbsTestbed final : public RealTestbed {
  public:
-  explicit VerbsTestbed(const SocketAddress& address) : address_(address) {}
+  explicit VerbsTestbed(const VerbsAddresses& addresses) : addresses_(addresses) {}
 
   Result<std::unique_ptr<Transport>> open(std::size_t, const TransportOptions& options) override {
     VerbsOptions verbs;
     static_cast<TransportOptions&>(verbs) = options;
-    verbs.local = address_;
+    verbs.local = addresses_.v4;
     return open_verbs_transport(verbs);
   }
-  SocketAddress address(std::size_t) const override { return address_; }
+  SocketAddress address(std::size_t) const override { return addresses_.v4; }
   Result<SocketAddress> address_v6() const override {
-    return fail(Errc::kUnsupported, "the suite knows one address of the RDMA device");
+    if (addresses_.v6) return *addresses_.v6;
+    return fail(Errc::kUnsupported, "the RDMA port has no IPv6 address");
   }
   Result<SocketAddress> blackhole() override {
-    return fail(Errc::kUnsupported, "every address of an RDMA device answers");
+    // A neighbour that is not there: hosts are seldom numbered 253.
+    const std::string host = addresses_.v4.host();
+    return SocketAddress::parse(host.substr(0, host.rfind('.')) + ".253:9");
   }
 
  private:
-  const SocketAddress address_;
+  const VerbsAddresses addresses_;
 };
 
 // The first RDMA port of this host that could be a rail, or why there is none.
-Result<SocketAddress> verbs_address() {
-  if (const char* text = std::getenv("LOCHOS_TEST_VERBS_ADDRESS")) {
-    return SocketAddress::parse(text, 0);
-  }
+Result<VerbsAddresses> find_verbs_addresses() {
   auto host = discover_topology();
   if (!host) return fail(host.error());
   if (!host->no_rdma_reason.empty()) return fail(Errc::kUnsupported, host->no_rdma_reason);
   auto rails = choose_rails(*host, InterfaceFilter(), {.tcp = false, .verbs = true});
   if (!rails) return fail(rails.error());
-  for (const RailChoice& rail : *rails) {
-    if (rail.chosen) return rail.address;
+  const RailChoice& first = rails->front();  // chosen ones come first
+  if (!first.chosen || first.address.family() != AF_INET) {
+    const std::string& why = host->rdma_ports.front().port.why_unusable;
+    return fail(Errc::kUnsupported, why.empty() ? "no RDMA port has an IPv4 address" : why);
   }
-  const RdmaPort& port = host->rdma_ports.front();
-  return fail(Errc::kUnsupported, port.port.device + ": " + port.port.why_unusable);
+  VerbsAddresses addresses{.v4 = first.address, .v6 = std::nullopt};
+  for (const RailChoice& rail : *rails) {
+    if (rail.device != first.device || rail.address.family() != AF_INET6) continue;
+    if (!addresses.v6) addresses.v6 = rail.address;
+  }
+  return addresses;
 }
 
 Result<std::unique_ptr<Testbed>> open_verbs() {
-  static const Result<SocketAddress> address = verbs_address();  // looking takes a while
-  if (!address) return fail(address.error());
-  auto testbed = std::make_unique<VerbsTestbed>(*address);
+  static const Result<VerbsAddresses> addresses = find_verbs_addresses();  // looking takes a while
+  if (!addresses) return fail(addresses.error());
+  auto testbed = std::make_unique<VerbsTestbed>(*addresses);
   auto probe = testbed->open(0, {});
   if (!probe) return fail(probe.error());
   return testbed;

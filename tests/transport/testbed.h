@@ -86,8 +86,8 @@ inline void PrintTo(const Backend& backend, std::ostream* out) {
   *out << backend.name;
 }
 
-// fabric, verbs and sim. verbs runs on the host's first usable RDMA port (or on the address in
-// LOCHOS_TEST_VERBS_ADDRESS) and is skipped without one: tests/lab/rxe has one.
+// fabric, verbs and sim. verbs runs on the host's first usable RDMA port and is skipped, with
+// the reason, without one: tests/lab/rxe has one.
 std::vector<Backend> all_backends();
 
 }  // namespace lochos

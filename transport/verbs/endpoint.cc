@@ -71,13 +71,14 @@ void VerbsEndpoint::connect(const SocketAddress& peer, Instant deadline) {
                                  "setting the traffic class");
       if (!set) return set;
     }
+    // Binding to the rail's address keeps the connection on its port. For a peer of the other
+    // family the system picks the address, and the port is checked once the route is known.
     // rdma_cm takes non-const addresses and does not write to them.
-    SocketAddress source = rail_.local;
-    SocketAddress destination = peer;
+    const bool same_family = rail_.local.family() == peer.family();
+    sockaddr* source = same_family ? const_cast<sockaddr*>(rail_.local.get()) : nullptr;
     return check_minus_one(
-        rdma_resolve_addr(id, const_cast<sockaddr*>(source.get()),
-                          const_cast<sockaddr*>(destination.get()), kResolveTimeoutMs),
-        fmt::format("resolving {} from {}", peer.to_string(), source.host()));
+        rdma_resolve_addr(id, source, const_cast<sockaddr*>(peer.get()), kResolveTimeoutMs),
+        fmt::format("resolving {} from {}", peer.to_string(), rail_.describe()));
   };
   if (auto started = start(); !started) fail_setup(std::move(started.error()));
 }
