@@ -38,6 +38,13 @@ Result<int> parse_port(std::string_view whole, std::string_view digits) {
   return port;
 }
 
+// Whether "host:last", an IPv6 address as it stands, may be meant as an address and a port.
+bool may_be_port(std::string_view host, std::string_view last) {
+  in6_addr ignored;
+  return !last.empty() && std::ranges::all_of(last, [](char c) { return c >= '0' && c <= '9'; }) &&
+         inet_pton(AF_INET6, std::string(host).c_str(), &ignored) == 1;
+}
+
 // Takes the text apart; says nothing about whether the host is valid.
 Result<HostPort> split(std::string_view text, int default_port) {
   HostPort parts;
@@ -51,11 +58,16 @@ Result<HostPort> split(std::string_view text, int default_port) {
     if (!rest.empty() && rest[0] != ':')
       return fail(bad_address(text, "only ':PORT' may follow ']'"));
   } else if (std::count(text.begin(), text.end(), ':') > 1) {
+    const std::size_t colon = text.rfind(':');
+    const auto host = text.substr(0, colon);
+    const auto last = text.substr(colon + 1);
     if (default_port < 0) {
-      const std::size_t colon = text.rfind(':');
-      return fail(
-          bad_address(text, fmt::format("an IPv6 address with a port needs brackets: [{}]:{}",
-                                        text.substr(0, colon), text.substr(colon + 1))));
+      return fail(bad_address(
+          text, fmt::format("an IPv6 address with a port needs brackets: [{}]:{}", host, last)));
+    }
+    if (may_be_port(host, last)) {
+      return fail(bad_address(
+          text, fmt::format("is {} a port? Write [{}]:{} or [{}]", last, host, last, text)));
     }
     parts.host = text;
   } else {

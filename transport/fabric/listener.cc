@@ -221,14 +221,21 @@ bool GuardedListener::read(Stranger& stranger) {
 Status GuardedListener::judge(Stranger& stranger) {
   const auto header = stranger.so_far().first(std::min(stranger.received, kRequestHeaderBytes));
   auto data_bytes = request_data_bytes(header);
-  if (!data_bytes) {
-    // Another service's client greets without a header; it understands a bare refusal.
-    auto bare = decode_hello(stranger.so_far(), rail_.hello());
-    return fail(bare ? Error(Errc::kProtocol, "a greeting without a connection request")
-                     : std::move(bare).error());
+  if (data_bytes) {
+    if (header.size() == kRequestHeaderBytes) stranger.wanted = kRequestHeaderBytes + *data_bytes;
+    return {};
   }
-  if (header.size() == kRequestHeaderBytes) stranger.wanted = kRequestHeaderBytes + *data_bytes;
-  return {};
+  // Another service's client greets without a header, and understands a bare refusal.
+  const auto own = encode(rail_.hello());
+  const auto magic = stranger.so_far().first(std::min<std::size_t>(stranger.received, 4));
+  if (!std::ranges::equal(magic, std::span(own).first(magic.size()))) {
+    return fail(std::move(data_bytes).error());
+  }
+  stranger.wanted = kHelloBytes;
+  if (stranger.received < kHelloBytes) return {};
+  auto hello = decode_hello(stranger.so_far(), rail_.hello());
+  return fail(hello ? Error(Errc::kProtocol, "a greeting without a connection request")
+                    : std::move(hello).error());
 }
 
 Status GuardedListener::hand_over(Stranger& stranger) {
