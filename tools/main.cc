@@ -88,7 +88,6 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", "lochos " LOCHOS_VERSION);
   app.add_option("--config", context.config_file, "TOML file with options (LOCHOS_CONFIG)")
       ->type_name("FILE");
-  app.require_subcommand(1);
   app.fallthrough();
   add_all_commands(app, context);
 
@@ -101,7 +100,7 @@ int run(int argc, char** argv) {
   }
 
   if (!context.run)
-    return report(fmt::format("nothing to do (see '{} --help')", command_path(app)), kExitUsage);
+    return report(fmt::format("say what to do: put, get, … (see '{} --help')", command_path(app)), kExitUsage);
 
   auto config = Config::load(config_sources(context));
   if (!config) return report(config.error().to_string(), kExitUsage);
