@@ -9,7 +9,6 @@
 namespace lochos {
 
 void add_all_commands(CLI::App& app, Context& context) {
-#ifdef LOCHOS_WITH_NODE
   add_directory_command(app, context);
   add_node_command(app, context);
   add_put_command(app, context);
@@ -21,7 +20,6 @@ void add_all_commands(CLI::App& app, Context& context) {
   add_info_command(app, context);
   add_doctor_command(app, context);
   add_demo_command(app, context);
-#endif
   add_perf_command(app, context);
 }
 
