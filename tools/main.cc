@@ -100,7 +100,8 @@ int run(int argc, char** argv) {
   }
 
   if (!context.run)
-    return report(fmt::format("say what to do: put, get, … (see '{} --help')", command_path(app)), kExitUsage);
+    return report(fmt::format("say what to do: put, get, … (see '{} --help')", command_path(app)),
+                  kExitUsage);
 
   auto config = Config::load(config_sources(context));
   if (!config) return report(config.error().to_string(), kExitUsage);
