@@ -43,6 +43,13 @@ CLI::App& add_command(CLI::App& parent, const std::string& name, const std::stri
   return *command;
 }
 
+CLI::App& add_command_group(CLI::App& parent, const std::string& name,
+                            const std::string& description, const std::string& footer) {
+  CLI::App& group = add_command(parent, name, description, footer);
+  group.require_subcommand(1);
+  return group;
+}
+
 void set_run(CLI::App& command, Context& context, std::function<Result<int>()> run) {
   command.callback([&context, run = std::move(run)] { context.run = run; });
 }

@@ -19,6 +19,9 @@ namespace lochos {
 // A subcommand of `parent`. `footer` is shown below the options by --help: examples, mostly.
 CLI::App& add_command(CLI::App& parent, const std::string& name, const std::string& description,
                       const std::string& footer);
+// The same for a subcommand that does nothing by itself: one of its own must be named.
+CLI::App& add_command_group(CLI::App& parent, const std::string& name,
+                            const std::string& description, const std::string& footer);
 // What the subcommand does. Called once the configuration is complete.
 void set_run(CLI::App& command, Context& context, std::function<Result<int>()> run);
 
