@@ -28,7 +28,8 @@ def output_of(command, timeout=120):
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                           timeout=timeout, check=False)
     if done.returncode != 0:
-        raise Failed(f"{' '.join(command)}: status {done.returncode}: {done.stderr.strip()}")
+        raise Failed(f"{os.path.basename(command[0])}: status {done.returncode}: "
+                     f"{done.stderr.strip()}")
     return done.stdout
 
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "base/units.h"
 #include "tools/perf_pattern.h"
@@ -58,6 +59,11 @@ class BandwidthRun {
   std::span<std::byte> place(std::span<std::byte> area, std::uint64_t slot) const {
     return area.subspan(slot * layout_.stride, layout_.size);
   }
+  // The target of one-sided operations sees nothing of them.
+  std::optional<std::uint64_t> progress() const {
+    if (!sends_ && parameters_.op != PerfOp::kSend) return std::nullopt;
+    return ended_ + arrived_;
+  }
   bool sending_done() const { return !sends_ || completed_.size() == parameters_.iterations; }
   bool receiving_done() const { return !receives_ || marker_arrived_; }
 
@@ -96,7 +102,7 @@ Status BandwidthRun::run() {
     post_burst();
     const std::size_t count = link_.transport().poll(completions);
     if (count == 0) {
-      if (auto well = link_.idle(ended_ + arrived_); !well) return well;
+      if (auto well = link_.idle(progress()); !well) return well;
       continue;
     }
     take(std::span(completions).first(count));

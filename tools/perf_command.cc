@@ -7,6 +7,7 @@
 
 #include "base/units.h"
 #include "tools/options.h"
+#include "tools/perf_collective_command.h"
 #include "tools/perf_session.h"
 #include "tools/stop_signals.h"
 
@@ -177,6 +178,7 @@ void add_perf_command(CLI::App& app, Context& context) {
                                      kPerfFooter);
   add_pair_command(perf, context, PerfTest::kBandwidth);
   add_pair_command(perf, context, PerfTest::kLatency);
+  add_collective_commands(perf, context);
 }
 
 }  // namespace lochos

@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <span>
 
@@ -32,7 +33,7 @@ Status PerfJsonFile::finish() {
 
 Status PerfJsonFile::write() const {
   std::fflush(stdout);  // what was printed before comes before
-  return write_file(path_, std::as_bytes(std::span(text_)), nullptr);
+  return write_file(path_, std::as_bytes(std::span(text_)), [](std::uint64_t) {});
 }
 
 }  // namespace lochos

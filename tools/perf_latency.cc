@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 
 #include "base/units.h"
 #include "tools/perf_pattern.h"
@@ -64,6 +65,7 @@ class LatencyRun {
   std::uint64_t ended_ = 0;     // our requests, all
   std::uint64_t arrived_ = 0;   // since the last message was taken
   std::uint64_t progress_ = 0;  // everything that ever came
+  bool serves_reads_ = false;   // and sees nothing of them
   std::uint64_t wrong_ = 0;
   std::string first_wrong_;
 };
@@ -79,7 +81,7 @@ Status LatencyRun::post_message() {
 
 Status LatencyRun::turn() {
   const std::size_t count = link_.transport().poll(completions_);
-  if (count == 0) return link_.idle(progress_);
+  if (count == 0) return link_.idle(serves_reads_ ? std::nullopt : std::optional(progress_));
   progress_ += count;
   for (const Completion& completion : std::span(completions_).first(count)) {
     if (completion.kind == Completion::Kind::kRequest) {
@@ -119,6 +121,7 @@ Status LatencyRun::read() {
 }
 
 Status LatencyRun::serve_reads() {
+  serves_reads_ = true;
   while (arrived_ == 0) {
     if (auto turned = turn(); !turned) return turned;
   }

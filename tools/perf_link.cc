@@ -30,6 +30,7 @@ std::uint64_t largest(const std::vector<std::uint64_t>& sizes) {
 
 void fill_options(TransportOptions& options, const PerfParameters& parameters) {
   options.hello.purpose = HelloPurpose::kPerf;
+  options.handshake_timeout = kConnectTimeout;  // nobody but our own other side knows the port
   options.queue_depth = std::max<std::size_t>(parameters.depth, 16);
   if (parameters.op != PerfOp::kSend) {
     options.receive_buffer_bytes = 1024;  // the end marker alone
@@ -222,12 +223,12 @@ void PerfLink::append_message(PerfOp op, const PerfLayout& layout, std::uint64_t
   }
 }
 
-Status PerfLink::idle(std::uint64_t progress) {
+Status PerfLink::idle(std::optional<std::uint64_t> progress) {
   const bool looking = ++idle_turns_ % kTurnsBetweenLooks == 0 || std::exchange(woken_, false);
   if (!looking && !events_) return {};
   const Instant now = SteadyClock().now();
-  if (progress != last_progress_) {
-    last_progress_ = progress;
+  if (!progress || *progress != last_progress_) {
+    last_progress_ = progress.value_or(0);
     last_progress_time_ = now;
   } else if (now - last_progress_time_ > kStallTimeout) {
     return fail(Error(Errc::kTimedOut, fmt::format("nothing has moved for {}",

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -86,8 +87,8 @@ class PerfLink {
 
   // Call when a turn found nothing to do: looks from time to time whether both sides are well and,
   // with `events`, sleeps until there is something. Progress is whatever the caller counts in
-  // `progress`. Errors: kConnectionLost, kTimedOut without progress for kStallTimeout, kCancelled.
-  Status idle(std::uint64_t progress);
+  // `progress`; nothing for a side that cannot see any, whose peer watches for both. Errors: kConnectionLost, kTimedOut without progress for kStallTimeout, kCancelled.
+  Status idle(std::optional<std::uint64_t> progress);
   void sleep_when_idle(bool events) { events_ = events; }
 
   // Waits for a control message while the transport goes on working for the other side.

@@ -76,7 +76,9 @@ TEST(PerfMessages, GarbageAndImpossibleOffersAreRefused) {
   std::vector<std::byte> bytes = encode(PerfRow{64, 10, {1, 2, 3, 4}});
   for (std::size_t length = 0; length < bytes.size(); ++length) {
     auto decoded = decode_perf_message(std::span(bytes).first(length));
-    if (!decoded) EXPECT_EQ(decoded.error().code(), Errc::kProtocol);
+    if (!decoded) {
+      EXPECT_EQ(decoded.error().code(), Errc::kProtocol);
+    }
   }
   PerfOffer offer{with_defaults(PerfTest::kBandwidth, {}), true, true, ""};
   offer.parameters.depth = kMaxPerfDepth + 1;

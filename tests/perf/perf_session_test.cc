@@ -169,8 +169,8 @@ constexpr Mode kModes[] = {
     {PerfTest::kLatency, PerfOp::kSend, false, true},
     {PerfTest::kLatency, PerfOp::kRead, false, true},
 };
-INSTANTIATE_TEST_SUITE_P(Modes, PerfModes, testing::ValuesIn(kModes), [](const auto& info) {
-  const Mode& mode = info.param;
+INSTANTIATE_TEST_SUITE_P(Modes, PerfModes, testing::ValuesIn(kModes), [](const auto& chosen) {
+  const Mode& mode = chosen.param;
   return std::string(to_string(mode.test)) + "_" + std::string(to_string(mode.op)) +
          (mode.bidirectional ? "_both" : "") + (mode.verify ? "_verified" : "");
 });
