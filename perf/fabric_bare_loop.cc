@@ -97,8 +97,8 @@ void open_endpoint(Side& side, const Parameters& parameters) {
   must(fi_ep_bind(side.ep, &side.cq->fid, FI_TRANSMIT | FI_RECV), "fi_ep_bind(cq)");
   must(fi_enable(side.ep), "fi_enable");
   side.memory.assign(parameters.size, 'x');
-  must(fi_mr_reg(side.domain, side.memory.data(), side.memory.size(),
-                 FI_WRITE | FI_REMOTE_WRITE, 0, 1, 0, &side.mr, nullptr),
+  must(fi_mr_reg(side.domain, side.memory.data(), side.memory.size(), FI_WRITE | FI_REMOTE_WRITE, 0,
+                 1, 0, &side.mr, nullptr),
        "fi_mr_reg");
 }
 

@@ -88,8 +88,8 @@ class BandwidthRun {
 };
 
 void BandwidthRun::build_requests() {
-  const std::uint64_t messages = (parameters_.depth + layout_.slots - 1) / layout_.slots *
-                                 layout_.slots;
+  const std::uint64_t messages =
+      (parameters_.depth + layout_.slots - 1) / layout_.slots * layout_.slots;
   for (std::uint64_t i = 0; i < messages; ++i)
     link_.append_message(parameters_.op, layout_, i % layout_.slots, Opcode::kWrite, requests_);
   pieces_ = requests_.size() / messages;
@@ -157,13 +157,14 @@ void BandwidthRun::take_message(std::span<const std::byte> message) {
 
 void BandwidthRun::check_contents(std::span<const std::byte> bytes, std::uint64_t slot,
                                   std::uint64_t offset) {
-  // A piece starts at a multiple of the word that the pattern is made of, unless it is the only one.
+  // A piece starts at a multiple of the word that the pattern is made of, unless it is the only
+  // one.
   const std::span<std::byte> expected = place(link_.outgoing(), slot).subspan(offset);
   const bool fits = bytes.size() <= expected.size();
   if (fits && std::equal(bytes.begin(), bytes.end(), expected.begin())) return;
   if (wrong_++ == 0) {
-    const auto at = fits ? std::mismatch(bytes.begin(), bytes.end(), expected.begin()).first
-                         : bytes.end();
+    const auto at =
+        fits ? std::mismatch(bytes.begin(), bytes.end(), expected.begin()).first : bytes.end();
     first_wrong_ = fmt::format("byte {} of a message of {}",
                                offset + static_cast<std::uint64_t>(at - bytes.begin()),
                                format_size(layout_.size));
@@ -178,8 +179,8 @@ void BandwidthRun::verify_places() {
     const auto mismatch = find_mismatch(place(link_.incoming(), slot), slot);
     if (!mismatch) continue;
     if (wrong_++ == 0)
-      first_wrong_ = fmt::format("byte {} of a message of {}", *mismatch,
-                                 format_size(layout_.size));
+      first_wrong_ =
+          fmt::format("byte {} of a message of {}", *mismatch, format_size(layout_.size));
   }
 }
 

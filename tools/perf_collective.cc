@@ -33,8 +33,7 @@ double cpu_seconds() {
   return s(usage.ru_utime) + s(usage.ru_stime);
 }
 
-tl::unexpected<Error> failed_in(std::string_view step, const std::string& key,
-                                const Error& error) {
+tl::unexpected<Error> failed_in(std::string_view step, const std::string& key, const Error& error) {
   return fail(Error(error).with_operation(fmt::format("{} of {}", step, key)));
 }
 
@@ -88,9 +87,9 @@ Status Collective::agree_on_run(std::string_view name) {
   if (auto met = meet(key, options_.ranks); !met) return met;
   auto word = store_.get(key, options_.timeout);
   if (!word) return failed_in("get", key, word.error());
-  run_ = fmt::format("lochos/perf/{}/{}", name,
-                     std::string_view(reinterpret_cast<const char*>(word->bytes().data()),
-                                      word->size()));
+  run_ = fmt::format(
+      "lochos/perf/{}/{}", name,
+      std::string_view(reinterpret_cast<const char*>(word->bytes().data()), word->size()));
   if (auto met = meet(run_, options_.ranks); !met) return met;
   if (options_.rank == 0) (void)store_.erase(key, options_.timeout);
   return {};
@@ -111,13 +110,14 @@ Result<CollectiveResult> Collective::run(CollectiveOp& op) {
       auto figures = iterate(*pair, "pair", 2, 1, kPairIterations, Duration{0});
       if (!figures) return fail(figures.error());
       std::vector<double> times;
-      for (const IterationFigures& i : *figures) times.push_back(i.total_s);
+      for (const IterationFigures& i : *figures)
+        times.push_back(i.total_s);
       result.bound_s = median(times) * op.bound_factor(options_.ranks);
     }
     if (auto met = meet(run_ + "/pair-done", options_.ranks); !met) return fail(met.error());
   }
-  auto figures = iterate(op, "run", options_.ranks, options_.warmup, options_.iterations,
-                         options_.arrive);
+  auto figures =
+      iterate(op, "run", options_.ranks, options_.warmup, options_.iterations, options_.arrive);
   if (!figures) return fail(figures.error());
   result.iterations = std::move(*figures);
   return result;

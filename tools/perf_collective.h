@@ -25,9 +25,9 @@ struct CollectiveOptions {
   std::uint32_t rank = 0;
   std::uint64_t size = 0;  // bytes of the object (of each rank's, for operations with many)
   std::uint32_t iterations = 5;
-  std::uint32_t warmup = 1;  // iterations before those that count
-  Duration arrive{0};        // rank i begins i times this after the barrier
-  bool verify = false;       // compare every byte, not a sample
+  std::uint32_t warmup = 1;                     // iterations before those that count
+  Duration arrive{0};                           // rank i begins i times this after the barrier
+  bool verify = false;                          // compare every byte, not a sample
   Duration timeout = std::chrono::seconds(60);  // of each step
 };
 
@@ -95,7 +95,8 @@ class Collective {
                                                   const CollectiveOptions& options,
                                                   std::string_view name);
   // Measures the pair of ranks 0 and 1 alone, then the operation. All ranks call it. Rank 0 prints
-  // a line for each iteration as it ends. Errors: those of the operation, naming iteration and step.
+  // a line for each iteration as it ends. Errors: those of the operation, naming iteration and
+  // step.
   Result<CollectiveResult> run(CollectiveOp& op);
 
  private:

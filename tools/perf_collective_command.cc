@@ -17,12 +17,16 @@ namespace lochos {
 namespace {
 
 constexpr const char* kFooter =
-    "Start it once on every host, with the ranks 0 to N-1; each process is a node of its own. Every\n"
-    "iteration begins at a barrier; rank i waits i times --arrive, then rank 0 puts and the others\n"
+    "Start it once on every host, with the ranks 0 to N-1; each process is a node of its own. "
+    "Every\n"
+    "iteration begins at a barrier; rank i waits i times --arrive, then rank 0 puts and the "
+    "others\n"
     "get. Rank 0 prints, for each iteration and as median: the time of the slowest rank since the\n"
     "barrier and since its own arrival, object bytes sent by the busiest rank and by all, bytes\n"
-    "received, and the processor time of all ranks. The bound is measured in the same run: ranks 0\n"
-    "and 1 move an object of the same size while nobody else does, connections being there already.\n"
+    "received, and the processor time of all ranks. The bound is measured in the same run: ranks "
+    "0\n"
+    "and 1 move an object of the same size while nobody else does, connections being there "
+    "already.\n"
     "In a lab (tests/lab) --ranks and --rank come from LOCHOS_LAB_SIZE and LOCHOS_LAB_RANK.\n\n"
     "  lochos perf bcast --directory 10.0.0.1:7777 --ranks 8 --rank 0 --size 64M --iterations 5";
 
@@ -150,9 +154,7 @@ void add_operation(CLI::App& perf, Context& context, const std::string& name,
        {"node.directory", "node.pool", "node.transport", "node.interface", "node.listen",
         "node.provider", "node.gid_index", "node.huge_pages", "timeout"})
     add_config_option(command, context, key);
-  set_run(command, context, [options, make, &context] {
-    return run(*make(), *options, context);
-  });
+  set_run(command, context, [options, make, &context] { return run(*make(), *options, context); });
 }
 
 }  // namespace

@@ -24,11 +24,14 @@ constexpr const char* kPerfFooter =
 constexpr const char* kPairFooter =
     "Without HOST: the server, which prints one line\n\n"
     "  ready perf=ADDR:PORT\n\n"
-    "serves one client, prints the same figures and ends. With HOST: the client. The server adopts\n"
+    "serves one client, prints the same figures and ends. With HOST: the client. The server "
+    "adopts\n"
     "the client's options; those given on both sides must be equal. Both sides end with status 1\n"
     "when anything failed, at the latest 10 s after the other side died.\n\n"
-    "MB are 2^20 bytes. Latency is half the round trip (of a read: all of it). Peak and minimum of\n"
-    "bandwidth are those of the fastest and slowest hundredth of the messages (at least as many as\n"
+    "MB are 2^20 bytes. Latency is half the round trip (of a read: all of it). Peak and minimum "
+    "of\n"
+    "bandwidth are those of the fastest and slowest hundredth of the messages (at least as many "
+    "as\n"
     "are under way at once).\n\n"
     "  lochos perf bw --port 0\n"
     "  lochos perf bw 10.0.0.1 --size 1M --transport tcp\n"
@@ -74,8 +77,8 @@ Status run_client(const PairOptions& options, const PerfSetup& setup, const Stop
                   PerfReport& report) {
   auto addresses = resolve(options.host, static_cast<int>(options.port));
   if (!addresses) return fail(addresses.error());
-  auto control = PerfControl::connect(*addresses, SteadyClock().now() + kConnectTimeout,
-                                      signals.fd());
+  auto control =
+      PerfControl::connect(*addresses, SteadyClock().now() + kConnectTimeout, signals.fd());
   if (!control) return fail(control.error());
   return run_perf_client(**control, setup, report);
 }
@@ -137,11 +140,10 @@ Result<int> run_pair(PerfTest test, const PairOptions& options, const Context& c
 
 void add_pair_command(CLI::App& perf, Context& context, PerfTest test) {
   const bool bandwidth = test == PerfTest::kBandwidth;
-  CLI::App& command = add_command(
-      perf, std::string(to_string(test)),
-      bandwidth ? "Bandwidth between two hosts, like ib_write_bw"
-                : "Latency between two hosts, like ib_send_lat",
-      kPairFooter);
+  CLI::App& command = add_command(perf, std::string(to_string(test)),
+                                  bandwidth ? "Bandwidth between two hosts, like ib_write_bw"
+                                            : "Latency between two hosts, like ib_send_lat",
+                                  kPairFooter);
   auto options = std::make_shared<PairOptions>();
   add_positional(command, "HOST", options->host, Presence::kOptional,
                  "The server: name or address, with or without a port");
@@ -164,7 +166,8 @@ void add_pair_command(CLI::App& perf, Context& context, PerfTest test) {
               "Port of the server; 0: any free one, printed [18515]");
   add_text(command, "--address", "ADDR", options->listen_address,
            "Address to serve on [all of them]");
-  add_text(command, "--json", "FILE", options->json, "Write the figures as JSON; -: standard output");
+  add_text(command, "--json", "FILE", options->json,
+           "Write the figures as JSON; -: standard output");
   for (const char* key : {"node.transport", "node.provider", "node.gid_index"})
     add_config_option(command, context, key);
   set_run(command, context,
@@ -174,8 +177,8 @@ void add_pair_command(CLI::App& perf, Context& context, PerfTest test) {
 }  // namespace
 
 void add_perf_command(CLI::App& app, Context& context) {
-  CLI::App& perf = add_command_group(app, "perf", "Measure bandwidth, latency and broadcast time",
-                                     kPerfFooter);
+  CLI::App& perf =
+      add_command_group(app, "perf", "Measure bandwidth, latency and broadcast time", kPerfFooter);
   add_pair_command(perf, context, PerfTest::kBandwidth);
   add_pair_command(perf, context, PerfTest::kLatency);
   add_collective_commands(perf, context);

@@ -206,13 +206,14 @@ Status PerfControl::take_frames() {
   while (buffer_.size() >= sizeof length) {
     std::memcpy(&length, buffer_.data(), sizeof length);
     if (length > kMaxPerfFrameBytes)
-      return fail(Errc::kProtocol, fmt::format("a frame of {} bytes; {} is the limit", length,
-                                               kMaxPerfFrameBytes));
+      return fail(Errc::kProtocol,
+                  fmt::format("a frame of {} bytes; {} is the limit", length, kMaxPerfFrameBytes));
     if (buffer_.size() < sizeof length + length) return {};
     auto message =
         decode_perf_message(std::span<const std::byte>(buffer_).subspan(sizeof length, length));
     if (!message) return fail(message.error());
-    buffer_.erase(buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(sizeof length + length));
+    buffer_.erase(buffer_.begin(),
+                  buffer_.begin() + static_cast<std::ptrdiff_t>(sizeof length + length));
     if (const auto* abort = std::get_if<PerfAbort>(&*message))
       return fail(lost("the other side gave up: " + abort->reason));
     arrived_.push_back(std::move(*message));

@@ -12,7 +12,7 @@ namespace lochos {
 
 Result<PerfJsonFile> PerfJsonFile::open(const std::string& path, const std::string& empty) {
   PerfJsonFile file(path);
-  struct stat status{};
+  struct stat status {};
   if (path == "-") {
     file.regular_ = false;
   } else if (!path.empty() && ::stat(path.c_str(), &status) == 0) {

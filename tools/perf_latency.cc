@@ -150,9 +150,9 @@ void LatencyRun::check_contents(std::span<const std::byte> bytes, std::uint64_t 
   if (fits && std::memcmp(bytes.data(), whole.data() + offset, bytes.size()) == 0) return;
   if (wrong_++ > 0) return;
   std::size_t at = 0;
-  while (fits && bytes[at] == whole[offset + at]) ++at;
-  first_wrong_ =
-      fmt::format("byte {} of a message of {}", offset + at, format_size(layout_.size));
+  while (fits && bytes[at] == whole[offset + at])
+    ++at;
+  first_wrong_ = fmt::format("byte {} of a message of {}", offset + at, format_size(layout_.size));
 }
 
 Status serve(LatencyRun& run, const PerfParameters& parameters) {

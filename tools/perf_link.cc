@@ -40,8 +40,8 @@ void fill_options(TransportOptions& options, const PerfParameters& parameters) {
   }
   options.receive_buffer_bytes =
       std::clamp<std::uint64_t>(largest(parameters.sizes), 1024, kMaxReceiveBuffer);
-  options.receive_buffers = std::min<std::uint64_t>(
-      2 * parameters.depth + 16, kReceiveMemory / options.receive_buffer_bytes);
+  options.receive_buffers = std::min<std::uint64_t>(2 * parameters.depth + 16,
+                                                    kReceiveMemory / options.receive_buffer_bytes);
   options.hello.max_message_bytes = static_cast<std::uint32_t>(options.receive_buffer_bytes);
 }
 
@@ -78,8 +78,8 @@ Result<std::unique_ptr<Transport>> open_perf_transport(TransportKind kind,
 Result<PerfMemoryArea> PerfMemoryArea::allocate(std::uint64_t bytes) {
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
-    return fail(Errc::kNoSpace, fmt::format("cannot allocate {} for the messages",
-                                            format_size(bytes)));
+    return fail(Errc::kNoSpace,
+                fmt::format("cannot allocate {} for the messages", format_size(bytes)));
   }
   ::madvise(memory, bytes, MADV_HUGEPAGE);  // an attempt; small pages work as well
   return PerfMemoryArea({static_cast<std::byte*>(memory), bytes});
@@ -231,8 +231,8 @@ Status PerfLink::idle(std::optional<std::uint64_t> progress) {
     last_progress_ = progress.value_or(0);
     last_progress_time_ = now;
   } else if (now - last_progress_time_ > kStallTimeout) {
-    return fail(Error(Errc::kTimedOut, fmt::format("nothing has moved for {}",
-                                                   format_duration(kStallTimeout)))
+    return fail(Error(Errc::kTimedOut,
+                      fmt::format("nothing has moved for {}", format_duration(kStallTimeout)))
                     .with_peer(endpoint_->describe())
                     .with_cause("the other side is stopped, or the way to it is cut"));
   }
@@ -248,7 +248,8 @@ Status PerfLink::look(Instant now) {
     if (auto pumped = control_.pump(); !pumped) return pumped;
     return connection;
   }
-  std::array<pollfd, 2> fds{pollfd{control_.fd(), POLLIN, 0}, pollfd{control_.stop_fd(), POLLIN, 0}};
+  std::array<pollfd, 2> fds{pollfd{control_.fd(), POLLIN, 0},
+                            pollfd{control_.stop_fd(), POLLIN, 0}};
   if (::poll(fds.data(), fds.size(), 0) <= 0) return {};
   if (fds[1].revents != 0) return fail(Errc::kCancelled, "interrupted");
   return control_.pump();

@@ -38,7 +38,8 @@ struct PerfRail {
   int gid_index = -1;
 };
 
-// Opens the rail that a run with these parameters needs, on `local`. Errors: those of the factories.
+// Opens the rail that a run with these parameters needs, on `local`. Errors: those of the
+// factories.
 Result<std::unique_ptr<Transport>> open_perf_transport(TransportKind kind,
                                                        const PerfParameters& parameters,
                                                        const SocketAddress& local,
@@ -87,7 +88,8 @@ class PerfLink {
 
   // Call when a turn found nothing to do: looks from time to time whether both sides are well and,
   // with `events`, sleeps until there is something. Progress is whatever the caller counts in
-  // `progress`; nothing for a side that cannot see any, whose peer watches for both. Errors: kConnectionLost, kTimedOut without progress for kStallTimeout, kCancelled.
+  // `progress`; nothing for a side that cannot see any, whose peer watches for both. Errors:
+  // kConnectionLost, kTimedOut without progress for kStallTimeout, kCancelled.
   Status idle(std::optional<std::uint64_t> progress);
   void sleep_when_idle(bool events) { events_ = events; }
 

@@ -18,18 +18,18 @@ std::string text(const flatbuffers::String* string) {
 
 template <class Table>
 void finish(FlatBufferBuilder& builder, Offset<Table> body) {
-  builder.Finish(perf_wire::CreateMessage(builder, perf_wire::BodyTraits<Table>::enum_value,
-                                          body.Union()));
+  builder.Finish(
+      perf_wire::CreateMessage(builder, perf_wire::BodyTraits<Table>::enum_value, body.Union()));
 }
 
 void write(FlatBufferBuilder& builder, const PerfOffer& offer) {
   const PerfParameters& p = offer.parameters;
   const auto sizes = builder.CreateVector(p.sizes);
   const auto why = builder.CreateString(offer.why_no_verbs);
-  finish(builder, perf_wire::CreateOffer(builder, static_cast<std::uint8_t>(p.test),
-                                         static_cast<std::uint8_t>(p.op), sizes, p.iterations,
-                                         p.depth, p.events, p.bidirectional, p.verify, offer.verbs,
-                                         offer.tcp, why));
+  finish(builder,
+         perf_wire::CreateOffer(builder, static_cast<std::uint8_t>(p.test),
+                                static_cast<std::uint8_t>(p.op), sizes, p.iterations, p.depth,
+                                p.events, p.bidirectional, p.verify, offer.verbs, offer.tcp, why));
 }
 
 void write(FlatBufferBuilder& builder, const PerfAnswer& answer) {
@@ -111,7 +111,8 @@ Result<PerfMessage> read(const perf_wire::Begin& wire) {
 }
 
 Result<PerfMessage> read(const perf_wire::Finished& wire) {
-  return PerfFinished{wire.wrong(), text(wire.first_wrong()),
+  return PerfFinished{wire.wrong(),
+                      text(wire.first_wrong()),
                       {wire.peak(), wire.average(), wire.minimum(), wire.rate()}};
 }
 
@@ -134,8 +135,7 @@ std::vector<std::byte> encode(const PerfMessage& message) {
 }
 
 Result<PerfMessage> decode_perf_message(std::span<const std::byte> bytes) {
-  flatbuffers::Verifier verifier(reinterpret_cast<const std::uint8_t*>(bytes.data()),
-                                 bytes.size());
+  flatbuffers::Verifier verifier(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
   if (!verifier.VerifyBuffer<perf_wire::Message>(nullptr)) return fail(malformed());
   const auto* message = flatbuffers::GetRoot<perf_wire::Message>(bytes.data());
   switch (message->body_type()) {

@@ -37,7 +37,8 @@ std::string_view to_string(PerfOp op) {
 
 std::vector<std::uint64_t> all_perf_sizes() {
   std::vector<std::uint64_t> sizes;
-  for (std::uint64_t size = 2; size <= (8U << 20); size *= 2) sizes.push_back(size);
+  for (std::uint64_t size = 2; size <= (8U << 20); size *= 2)
+    sizes.push_back(size);
   return sizes;
 }
 
@@ -66,9 +67,8 @@ Status check(const PerfParameters& parameters) {
     }
   }
   if (parameters.iterations < 1 || parameters.iterations > kMaxPerfIterations) {
-    return fail(Errc::kInvalidArgument,
-                fmt::format("{} iterations; the limits are 1 and {}", parameters.iterations,
-                            kMaxPerfIterations));
+    return fail(Errc::kInvalidArgument, fmt::format("{} iterations; the limits are 1 and {}",
+                                                    parameters.iterations, kMaxPerfIterations));
   }
   if (parameters.depth < 1 || parameters.depth > kMaxPerfDepth) {
     return fail(Errc::kInvalidArgument, fmt::format("a depth of {}; the limits are 1 and {}",
@@ -79,12 +79,11 @@ Status check(const PerfParameters& parameters) {
   return {};
 }
 
-Result<PerfParameters> agree(PerfTest test, const PerfGiven& server,
-                             const PerfParameters& client) {
+Result<PerfParameters> agree(PerfTest test, const PerfGiven& server, const PerfParameters& client) {
   std::vector<std::string> differences;
   const auto differ = [&](std::string_view option, const auto& ours, const auto& theirs) {
-    differences.push_back(fmt::format("{} {} on the server, {} on the client", option, ours,
-                                      theirs));
+    differences.push_back(
+        fmt::format("{} {} on the server, {} on the client", option, ours, theirs));
   };
   if (test != client.test) differ("perf", to_string(test), to_string(client.test));
   if (server.op && *server.op != client.op)
@@ -93,15 +92,14 @@ Result<PerfParameters> agree(PerfTest test, const PerfGiven& server,
     differ("--size", describe(*server.sizes), describe(client.sizes));
   if (server.iterations && *server.iterations != client.iterations)
     differ("--iterations", *server.iterations, client.iterations);
-  if (server.depth && *server.depth != client.depth)
-    differ("--depth", *server.depth, client.depth);
+  if (server.depth && *server.depth != client.depth) differ("--depth", *server.depth, client.depth);
   if (server.bidirectional && !client.bidirectional) differ("--bidirectional", "yes", "no");
   if (server.verify && !client.verify) differ("--verify", "yes", "no");
   if (!differences.empty()) {
-    return fail(Error(Errc::kUnsupported,
-                      fmt::format("the two sides were given different options: {}",
-                                  fmt::join(differences, "; ")))
-                    .with_fix("give options to the client alone, the server adopts them"));
+    return fail(
+        Error(Errc::kUnsupported, fmt::format("the two sides were given different options: {}",
+                                              fmt::join(differences, "; ")))
+            .with_fix("give options to the client alone, the server adopts them"));
   }
   PerfParameters agreed = client;
   agreed.events = client.events || server.events;

@@ -26,9 +26,9 @@ constexpr std::array kBandwidthColumns = {
     Column{"msg_rate_Mpps", "MsgRate[Mpps]", 6},
 };
 constexpr std::array kLatencyColumns = {
-    Column{"t_min_us", "t_min[usec]", 2},      Column{"t_median_us", "t_median[usec]", 2},
-    Column{"t_avg_us", "t_avg[usec]", 2},      Column{"t_stdev_us", "t_stdev[usec]", 2},
-    Column{"t_99_us", "99% percentile", 2},    Column{"t_999_us", "99.9% percentile", 2},
+    Column{"t_min_us", "t_min[usec]", 2},   Column{"t_median_us", "t_median[usec]", 2},
+    Column{"t_avg_us", "t_avg[usec]", 2},   Column{"t_stdev_us", "t_stdev[usec]", 2},
+    Column{"t_99_us", "99% percentile", 2}, Column{"t_999_us", "99.9% percentile", 2},
     Column{"t_max_us", "t_max[usec]", 2},
 };
 
@@ -55,7 +55,8 @@ std::string perf_json(PerfTest test, const std::vector<PerfRow>& rows) {
 
 void PerfReport::print_header() const {
   std::string line = fmt::format(" {:<10} {:<12}", "#bytes", "#iterations");
-  for (const Column& column : columns(test_)) line += fmt::format("  {:>16}", column.title);
+  for (const Column& column : columns(test_))
+    line += fmt::format("  {:>16}", column.title);
   fmt::print("{}\n", line);
   std::fflush(stdout);
 }

@@ -69,8 +69,8 @@ Status measure_all(PerfLink& link, const PerfParameters& parameters, PerfSide si
     wrong += outcome->wrong;
   }
   if (wrong > 0) {
-    return fail(Errc::kSystem, fmt::format("{} messages had wrong contents; the first: {}", wrong,
-                                           first_wrong));
+    return fail(Errc::kSystem,
+                fmt::format("{} messages had wrong contents; the first: {}", wrong, first_wrong));
   }
   return {};
 }
@@ -100,8 +100,8 @@ Status client(PerfControl& control, const PerfSetup& setup, PerfReport& report) 
   auto verbs = try_verbs(setup, parameters, control.local());
   if (!verbs) return fail(verbs.error());
 
-  PerfOffer offer{parameters, verbs->transport != nullptr,
-                  setup.policy != TransportPolicy::kVerbs, verbs->why_not};
+  PerfOffer offer{parameters, verbs->transport != nullptr, setup.policy != TransportPolicy::kVerbs,
+                  verbs->why_not};
   if (auto sent = control.send(offer); !sent) return sent;
   auto answer = control.receive_a<PerfAnswer>(SteadyClock().now() + kAnswerTimeout);
   if (!answer) return fail(answer.error());
@@ -160,9 +160,9 @@ Result<PerfChoice> choose_perf_transport(bool client_verbs, const std::string& w
   std::string reason = !client_verbs ? "the client cannot use verbs: " + why_client_not
                                      : "the server cannot use verbs: " + why_server_not;
   if (client_tcp && server_tcp) return PerfChoice{TransportKind::kTcp, "tcp: " + reason};
-  return fail(Error(Errc::kUnsupported,
-                    fmt::format("no transport that both sides may use: {}", reason))
-                  .with_fix("give --transport auto on both sides"));
+  return fail(
+      Error(Errc::kUnsupported, fmt::format("no transport that both sides may use: {}", reason))
+          .with_fix("give --transport auto on both sides"));
 }
 
 Status run_perf_client(PerfControl& control, const PerfSetup& setup, PerfReport& report) {

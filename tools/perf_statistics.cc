@@ -46,7 +46,8 @@ LatencyFigures latency_figures(std::span<double> samples) {
   std::sort(samples.begin(), samples.end());
   LatencyFigures figures;
   const auto count = static_cast<double>(samples.size());
-  for (const double sample : samples) figures.average_us += sample / count;
+  for (const double sample : samples)
+    figures.average_us += sample / count;
   double squares = 0;
   for (const double sample : samples)
     squares += (sample - figures.average_us) * (sample - figures.average_us);

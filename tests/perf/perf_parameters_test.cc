@@ -35,8 +35,7 @@ TEST(PerfParameters, EveryDifferenceIsNamed) {
   server.verify = true;
   PerfGiven client;
   client.sizes = std::vector<std::uint64_t>{64};
-  auto agreed =
-      agree(PerfTest::kBandwidth, server, with_defaults(PerfTest::kBandwidth, client));
+  auto agreed = agree(PerfTest::kBandwidth, server, with_defaults(PerfTest::kBandwidth, client));
   ASSERT_FALSE(agreed);
   EXPECT_EQ(agreed.error().code(), Errc::kUnsupported);
   EXPECT_THAT(agreed.error().message(),

@@ -33,12 +33,11 @@ class SpoilingTransport final : public Transport {
     return &endpoint_;
   }
   void set_hello(const Hello& hello) override { real_->set_hello(hello); }
-  std::size_t poll(std::span<Completion> completions) override {
-    return real_->poll(completions);
-  }
+  std::size_t poll(std::span<Completion> completions) override { return real_->poll(completions); }
   std::size_t poll_connections(Instant now, std::span<ConnectionEvent> events) override {
     const std::size_t count = real_->poll_connections(now, events);
-    for (ConnectionEvent& event : events.first(count)) event.endpoint = &endpoint_;
+    for (ConnectionEvent& event : events.first(count))
+      event.endpoint = &endpoint_;
     return count;
   }
   int event_fd() const override { return real_->event_fd(); }
@@ -98,8 +97,8 @@ class PerfSessionTest : public testing::Test {
       EXPECT_TRUE(control);
       return play(**control, server_, run_perf_server);
     });
-    auto control = PerfControl::connect(
-        {(*listener)->address()}, SteadyClock().now() + std::chrono::seconds(5), stop_->fd());
+    auto control = PerfControl::connect({(*listener)->address()},
+                                        SteadyClock().now() + std::chrono::seconds(5), stop_->fd());
     ASSERT_TRUE(control);
     client_outcome_ = play(**control, client_, run_perf_client);
     control->reset();
@@ -117,8 +116,8 @@ class PerfSessionTest : public testing::Test {
 
   void spoil_request(std::uint64_t number) {
     client_.open_transport = [number](TransportKind kind, const PerfParameters& parameters,
-                                      const SocketAddress& local, const PerfRail& rail)
-        -> Result<std::unique_ptr<Transport>> {
+                                      const SocketAddress& local,
+                                      const PerfRail& rail) -> Result<std::unique_ptr<Transport>> {
       auto real = open_perf_transport(kind, parameters, local, rail);
       if (!real) return fail(real.error());
       return std::make_unique<SpoilingTransport>(std::move(*real), number);

@@ -10,7 +10,8 @@ namespace lochos {
 namespace {
 
 Instant at(double ms) {
-  return Instant() + std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::milli>(ms));
+  return Instant() +
+         std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::milli>(ms));
 }
 
 TEST(Percentile, IsTheNearestRank) {
