@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <type_traits>
 #include <utility>
 
 #include "base/log.h"
@@ -166,8 +167,23 @@ void LocalSession::handle_frames(Instant now) {
       end(message.error().message());
       break;
     }
+    if (!note_request(*message)) return end("it used the number of a request that is under way");
     engine_.handle(*this, std::move(*message), now);
   }
+}
+
+// The engine keeps its operations by these numbers: a client must not make it mix two up.
+bool LocalSession::note_request(const LocalMessage& message) {
+  return std::visit(
+      [this](const auto& m) {
+        using Message = std::decay_t<decltype(m)>;
+        if constexpr (requires { m.request; } && !std::is_same_v<Message, LocalCancel>) {
+          return outstanding_.insert(m.request).second;
+        } else {
+          return true;
+        }
+      },
+      message);
 }
 
 // ---- replies ----
@@ -180,6 +196,7 @@ bool LocalSession::hold_back(const LocalReply& reply) {
       return true;
     }
   }
+  outstanding_.erase(reply.request);
   const auto held = held_back_.find(reply.request);
   if (held == held_back_.end()) return false;
   const LocalProgress progress = held->second;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/unique_fd.h"
@@ -47,6 +48,8 @@ class LocalSession final : public LocalClient {
   void accept_client();
   void read(Instant now);
   void handle_frames(Instant now);
+  // False: its number is that of a request which is not answered yet.
+  bool note_request(const LocalMessage& message);
   void append(const LocalReply& reply);
   // True: the progress is kept back because the client does not keep up.
   bool hold_back(const LocalReply& reply);
@@ -67,6 +70,7 @@ class LocalSession final : public LocalClient {
   FrameReader frames_;
   std::vector<std::byte> out_;  // replies that the socket did not take; from out_sent_ on
   std::size_t out_sent_ = 0;
+  std::unordered_set<LocalRequestNumber> outstanding_;
   std::unordered_map<LocalRequestNumber, LocalProgress> held_back_;  // the newest of each request
 };
 

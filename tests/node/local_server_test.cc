@@ -125,6 +125,20 @@ TEST_F(LocalServerTest, GarbageAfterTheGreetingEndsTheConnection) {
   EXPECT_TRUE(eventually([&] { return node_.clients() == 0; }));
 }
 
+TEST_F(LocalServerTest, ANumberThatIsUnderWayCannotBeUsedAgain) {
+  RawClient client(path_.str());
+  std::vector<std::byte> requests;
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(append_frame(LocalMessage(LocalGet{7, {}, "absent", 60s, false}), requests));
+  }
+  client.send(encode(local_hello()));
+  client.send(requests);
+  EXPECT_EQ(client.read_to_end(2s).size(), kLocalAnswerBytes);
+  EXPECT_TRUE(client.ended());
+  EXPECT_TRUE(eventually([&] { return node_.clients() == 0; }));
+  node_.run([](FakeEngine& engine) { EXPECT_EQ(engine.waiting(), 0U); });
+}
+
 TEST_F(LocalServerTest, AClientThatDoesNotReadIsNotListenedTo) {
   Store other = node_.connect();
   for (int i = 0; i < 500; ++i)
