@@ -37,10 +37,11 @@ Status fill(ObjectWriter& writer, const std::string& name, InputFile& file) {
 
 Result<std::uint64_t> put_to_end(Store& store, const std::string& name, InputFile& file,
                                  const Deadline& deadline) {
+  const Duration left = deadline.remaining();
   ProgressBar bar("read " + printable(name), 0);
   auto bytes = file.read_all([&bar](std::uint64_t done) { bar.update(done); });
   if (!bytes) return fail(bytes.error());
-  if (auto put = store.put(name, *bytes, deadline.remaining()); !put) return fail(put.error());
+  if (auto put = store.put(name, *bytes, left); !put) return fail(put.error());
   return bytes->size();
 }
 
@@ -51,8 +52,9 @@ Result<std::uint64_t> put_file(Store& store, const std::string& name, InputFile&
   if (!file.size()) return put_to_end(store, name, file, deadline);
   auto writer = store.create(name, *file.size(), deadline.remaining());
   if (!writer) return fail(writer.error());
+  const Duration left = deadline.remaining();
   if (auto filled = fill(*writer, name, file); !filled) return fail(filled.error());
-  if (auto sealed = writer->seal(deadline.remaining()); !sealed) return fail(sealed.error());
+  if (auto sealed = writer->seal(left); !sealed) return fail(sealed.error());
   return *file.size();
 }
 

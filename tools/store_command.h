@@ -20,7 +20,8 @@ void add_store_options(CLI::App& command, Context& context);
 // Connects to the node of `context`. Errors: as Store::connect, saying how to start a node.
 Result<Store> open_store(const Context& context, const Deadline& deadline);
 // Stores all that `file` has, straight into the pool and published while it is read if its size is
-// known. Shows progress. Returns the size. Errors: as Store::create and seal, kAborted if the file
+// known. Shows progress. Returns the size. The time that reading takes does not count: a slow pipe
+// is no fault of the cluster. Errors: as Store::create and seal, kAborted if the file
 // became shorter meanwhile.
 Result<std::uint64_t> put_file(Store& store, const std::string& name, InputFile& file,
                                const Deadline& deadline);

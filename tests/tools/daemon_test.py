@@ -121,6 +121,17 @@ class Objects(LochosTest):
         self.assertEqual(self.done(self.b, 'get', 'piped'), data)
         self.assertEqual(self.done(self.b, 'get', 'piped', '-'), data)
 
+    def test_a_slow_writer_of_a_pipe_is_no_time_out(self):
+        putter = subprocess.Popen([LOCHOS, 'put', 'slow', '-', '--socket', self.a.socket,
+                                   '--timeout', '1s'], stdin=subprocess.PIPE, env=ENVIRONMENT)
+        putter.stdin.write(b'first ')
+        putter.stdin.flush()
+        with self.assertRaises(subprocess.TimeoutExpired):
+            putter.wait(1.5)
+        putter.communicate(b'second', timeout=30)
+        self.assertEqual(putter.returncode, 0)
+        self.assertEqual(self.done(self.b, 'get', 'slow'), b'first second')
+
     def test_get_before_put(self):
         data = os.urandom(200_000)
         getter = subprocess.Popen([LOCHOS, 'get', 'later', '--socket', self.b.socket, '--timeout',
