@@ -22,7 +22,11 @@ struct NodeOptions {
   std::string socket_path;       // empty: no socket
   std::string listen;            // "ADDR:PORT" of the data rails; empty: chosen addresses, any port
   std::string provider = "tcp";  // libfabric's, for the TCP rail
+  // Of RDMA connections; as in VerbsOptions.
   int gid_index = -1;
+  int rdma_mtu = 0;
+  int service_level = -1;
+  int traffic_class = -1;
   bool huge_pages = true;
 };
 

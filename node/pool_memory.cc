@@ -3,18 +3,16 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/memfd.h>
-#include <linux/mempolicy.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <vector>
 
 #include "base/log.h"
 #include "base/units.h"
 #include "node/pool_limits.h"
 #include "node/pool_size_classes.h"
+#include "transport/topology.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23  // Linux 5.14; older kernels answer EINVAL
@@ -46,13 +44,9 @@ Error no_memory(std::uint64_t need, const MemoryLeft& left) {
 
 // Only a preference: a full NUMA node makes memory slower, not missing.
 void prefer_numa_node(std::span<std::byte> memory, int numa_node) {
-  constexpr unsigned kBits = 8 * sizeof(unsigned long);
-  std::vector<unsigned long> mask(static_cast<unsigned>(numa_node) / kBits + 1, 0UL);
-  mask.back() = 1UL << (static_cast<unsigned>(numa_node) % kBits);
-  if (::syscall(SYS_mbind, memory.data(), memory.size(), MPOL_PREFERRED, mask.data(),
-                mask.size() * kBits + 1, 0U) != 0) {
-    log_warning("the pool is not bound to NUMA node {}: {}", numa_node,
-                system_error(errno, "mbind").message());
+  const Binding binding = bind_memory(memory, numa_node);
+  if (!binding.bound) {
+    log_warning("the pool is not bound to NUMA node {}: {}", numa_node, binding.reason);
   }
 }
 

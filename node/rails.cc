@@ -26,6 +26,9 @@ Result<std::unique_ptr<Transport>> open_transport(const NodeOptions& options,
     set_common_options(verbs);
     verbs.local = choice.address;
     verbs.gid_index = options.gid_index;
+    verbs.mtu = options.rdma_mtu;
+    verbs.service_level = options.service_level;
+    verbs.traffic_class = options.traffic_class;
     return open_verbs_transport(verbs);
   }
   FabricOptions fabric;
@@ -92,11 +95,12 @@ Result<std::vector<Rail>> open_rails(const NodeOptions& options, const RailPlan&
       rails.push_back(std::move(*rail));
       continue;
     }
-    // A port that is taken, or a GID index that is not there, was asked for: no silent second
-    // choice.
+    // A port that is taken, a GID index that is not there, a value out of range: these were asked
+    // for, so there is no silent second choice.
     const bool optional = options.transport == TransportPolicy::kAuto &&
                           choice.kind == TransportKind::kVerbs && options.gid_index < 0 &&
-                          rail.error().code() != Errc::kAddressInUse;
+                          rail.error().code() != Errc::kAddressInUse &&
+                          rail.error().code() != Errc::kInvalidArgument;
     if (!optional && rail.error().code() != Errc::kUnreachable) return fail(rail.error());
     log_warning("{} on {} is left out: {}", to_string(choice.kind), choice.address.host(),
                 rail.error().to_string());

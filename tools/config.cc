@@ -37,8 +37,8 @@ constexpr std::array kCatalogue = {
                "auto: RDMA where both ends can, else TCP; verbs: RDMA or an error; tcp: TCP only"},
     OptionSpec{"node.interface", "--interface", "LOCHOS_INTERFACE", kText, "LIST", "",
                "all that are up",
-               "Network interfaces to use, by name or CIDR, comma-separated; ^ excludes: "
-               "eth0,10.0.0.0/8 or ^docker0"},
+               "Network interfaces to use, by name, CIDR or RDMA device, comma-separated; ^ "
+               "excludes: eth0,10.0.0.0/8 or mlx5_0:1 or ^docker0"},
     OptionSpec{"node.listen", "--listen", "LOCHOS_NODE_LISTEN", kText, "ADDR:PORT", "",
                "the interfaces' addresses, any free port",
                "Address for data connections from other nodes"},
@@ -46,6 +46,14 @@ constexpr std::array kCatalogue = {
                "libfabric provider of the TCP rail (fi_info -l lists them)"},
     OptionSpec{"node.gid_index", "--gid-index", "LOCHOS_GID_INDEX", kInteger, "N", "-1", "",
                "GID index of RDMA connections; -1: what the connection manager picks"},
+    OptionSpec{"node.rdma_mtu", "--rdma-mtu", "LOCHOS_RDMA_MTU", kInteger, "BYTES", "0", "",
+               "Packet size of RDMA connections, 256 to 4096; 0: the port's"},
+    OptionSpec{"node.service_level", "--service-level", "LOCHOS_SERVICE_LEVEL", kInteger, "N", "-1",
+               "", "Service level of RDMA connections, 0 to 15; -1: the fabric's choice"},
+    OptionSpec{"node.traffic_class", "--traffic-class", "LOCHOS_TRAFFIC_CLASS", kInteger, "N", "-1",
+               "",
+               "Traffic class (type of service) of RDMA connections, 0 to 255; -1: the "
+               "system's"},
     OptionSpec{"node.huge_pages", "--huge-pages", "LOCHOS_HUGE_PAGES", kBoolean, "yes|no", "yes",
                "", "Use huge pages for the pool if the system has any"},
     OptionSpec{"directory.listen", "--listen", "LOCHOS_DIRECTORY_LISTEN", kText, "ADDR:PORT",

@@ -104,6 +104,9 @@ NodeOptions node_options(const Config& config) {
   options.listen = config.text("node.listen");
   options.provider = config.text("node.provider");
   options.gid_index = config.integer("node.gid_index");
+  options.rdma_mtu = config.integer("node.rdma_mtu");
+  options.service_level = config.integer("node.service_level");
+  options.traffic_class = config.integer("node.traffic_class");
   options.huge_pages = config.boolean("node.huge_pages");
   return options;
 }
@@ -175,7 +178,8 @@ void add_node_command(CLI::App& app, Context& context) {
   CLI::App& command = add_command(app, "node", "Run this host's node", kNodeFooter);
   for (const char* key :
        {"node.directory", "node.name", "node.pool", "node.transport", "node.interface",
-        "node.listen", "node.provider", "node.gid_index", "node.huge_pages", "socket", "log_level"})
+        "node.listen", "node.provider", "node.gid_index", "node.rdma_mtu", "node.service_level",
+        "node.traffic_class", "node.huge_pages", "socket", "log_level"})
     add_config_option(command, context, key);
   set_run(command, context, [&context] { return run_node(context); });
 }

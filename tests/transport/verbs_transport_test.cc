@@ -256,7 +256,7 @@ TEST_F(VerbsTransport, GidIndexThatIsAskedForIsUsed) {
     options.gid_index = gid.index;
     Side client = open(options), server = open(options);
     ASSERT_TRUE(client.transport && server.transport);
-    auto address = server.transport->listen(SocketAddress());
+    auto address = server.transport->listen(options.local);
     ASSERT_TRUE(address) << address.error().to_string();
     Endpoint* endpoint =
         client.transport->connect(*address, std::chrono::steady_clock::now() + seconds(10));

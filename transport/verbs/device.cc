@@ -150,11 +150,11 @@ std::vector<VerbsGid> list_gids(ibv_context* context, int port) {
 }
 
 std::string gid_table(std::span<const VerbsGid> gids) {
-  if (gids.empty()) return "  (the table is empty)";
+  if (gids.empty()) return "none (the table is empty)";
   std::string text;
   for (const VerbsGid& gid : gids) {
-    text += fmt::format("{}  {:>3}  {:<39}  {}  {}", text.empty() ? "" : "\n", gid.index, gid.gid,
-                        gid.type, gid.interface);
+    text += fmt::format("{}{} = {} ({}{}{})", text.empty() ? "" : "; ", gid.index, gid.gid,
+                        gid.type, gid.interface.empty() ? "" : ", ", gid.interface);
   }
   return text;
 }

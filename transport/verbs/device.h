@@ -67,7 +67,7 @@ Error pinning_error(int errno_value, std::string_view what, std::uint64_t need_b
 
 // The valid entries of a port's GID table.
 std::vector<VerbsGid> list_gids(ibv_context* context, int port);
-// As lines for an error message: "  1  ::ffff:10.0.0.1  RoCE v2  eth0".
+// For an error message, which is one line: "0 = fe80::1 (RoCE v2, eth0); 1 = …".
 std::string gid_table(std::span<const VerbsGid> gids);
 // The IP address that a GID of a RoCE port stands for (port 0).
 SocketAddress gid_address(const VerbsGid& gid);

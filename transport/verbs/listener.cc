@@ -29,8 +29,9 @@ Listener::Listener(VerbsRail& rail, IdHandle id, SocketAddress address)
     : rail_(rail), id_(std::move(id)), address_(address) {}
 
 Result<std::unique_ptr<Listener>> Listener::open(VerbsRail& rail, const SocketAddress& address) {
-  const SocketAddress wanted =
-      address.is_unspecified() ? rail.local.with_port(address.port()) : address;
+  // With a GID index that was asked for, the rail's address is the one that this GID stands for.
+  const bool means_rail = address.is_unspecified() || address.host() == rail.options.local.host();
+  const SocketAddress wanted = means_rail ? rail.local.with_port(address.port()) : address;
   const auto step = [&](int returned) {
     return check_minus_one(returned, fmt::format("listening on {}", wanted.to_string()));
   };

@@ -346,7 +346,7 @@ Error no_device_for(const SocketAddress& address) {
   if (!ports) return std::move(ports.error());
   std::string text = fmt::format("no RDMA device has the address {}; there are:", address.host());
   for (const VerbsPort& port : *ports) {
-    text += fmt::format("\n {}/{} ({}, {}):\n{}", port.device, port.port, port.interface,
+    text += fmt::format(" {}/{} ({}, {}) with GIDs {}.", port.device, port.port, port.interface,
                         port.state, gid_table(port.gids));
   }
   return Error(Errc::kUnsupported, std::move(text));
@@ -379,7 +379,7 @@ Result<VerbsGid> choose_gid(const Device& device, const VerbsOptions& options,
     });
     if (found != gids.end()) return *found;
     return fail(Error(Errc::kInvalidArgument,
-                      fmt::format("GID index {} of {} is empty; valid are:\n{}", options.gid_index,
+                      fmt::format("GID index {} of {} is empty; valid are: {}", options.gid_index,
                                   device.to_string(), gid_table(gids)))
                     .with_transport("verbs"));
   }
@@ -438,11 +438,10 @@ Status open_device(VerbsRail& rail) {
     rail.local = gid_address(rail.gid);
     auto other = bind(rail.channel.get(), rail.local);
     if (!other || ibv_get_device_name((*other)->verbs->device) != rail.device->name()) {
-      return fail(
-          Errc::kInvalidArgument,
-          fmt::format("GID {} ({}) of {} belongs to no address of this host; valid are:\n{}",
-                      rail.gid.index, rail.gid.gid, rail.device->to_string(),
-                      gid_table(list_gids(rail.device->context(), rail.device->port()))));
+      return fail(Errc::kInvalidArgument,
+                  fmt::format("GID {} ({}) of {} belongs to no address of this host; valid are: {}",
+                              rail.gid.index, rail.gid.gid, rail.device->to_string(),
+                              gid_table(list_gids(rail.device->context(), rail.device->port()))));
     }
   }
   const ibv_mtu port_mtu = rail.device->port_attributes().active_mtu;
