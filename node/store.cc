@@ -52,6 +52,7 @@ CallContext context_of(const char* operation, const Store::Key& key) {
 template <class Message>
 Result<Started> start(StoreBackend& backend, const CallContext& context, const Deadline& deadline,
                       Message message) {
+  // It is moved from on the second and last turn only. NOLINTBEGIN(bugprone-use-after-move)
   for (bool again = true;; again = false) {
     auto link = backend.link(deadline.at());
     if (!link) return fail(context.add_to(std::move(link.error())));
@@ -63,6 +64,7 @@ Result<Started> start(StoreBackend& backend, const CallContext& context, const D
       return fail(context.add_to(std::move(request.error())));
     }
   }
+  // NOLINTEND(bugprone-use-after-move)
 }
 
 // Sends a message and waits for its answer.
