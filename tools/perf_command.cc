@@ -128,6 +128,8 @@ Result<int> run_pair(PerfTest test, const PairOptions& options, const Context& c
   auto signals = StopSignals::open();
   if (!signals) return fail(signals.error());
 
+  if (auto warm = warm_up(setup); !warm) return fail(warm.error());
+
   const Status done = options.host.empty() ? run_server(options, setup, *signals, report)
                                            : run_client(options, setup, *signals, report);
   if (auto written = report.finish(); !written) return fail(written.error());

@@ -33,6 +33,10 @@ Result<PerfChoice> choose_perf_transport(bool client_verbs, const std::string& w
                                          bool client_tcp, bool server_verbs,
                                          const std::string& why_server_not, bool server_tcp);
 
+// Makes the libraries behind the TCP rail look around on this machine, which takes long and is done
+// once in a process: before the other side waits. Errors: those of opening the rail.
+Status warm_up(const PerfSetup& setup);
+
 // Both print the table to standard output and add to `report`. They tell the other side when they
 // give up. Errors: kUnsupported for options that do not fit, kConnectionLost and kTimedOut when the
 // other side dies or stops, kCancelled for a signal, kProtocol, and kSystem for wrong contents
