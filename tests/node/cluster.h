@@ -105,14 +105,14 @@ inline bool same_bytes(std::span<const std::byte> a, std::span<const std::byte> 
     const auto& result_ = (expression);                              \
     ASSERT_TRUE(result_.has_value()) << result_.error().to_string(); \
   } while (false)
-#define EXPECT_ERROR(expression, errc)                                        \
-  do {                                                                        \
-    const auto& result_ = (expression);                                       \
-    if (result_.has_value()) {                                                \
+#define EXPECT_ERROR(expression, errc)                                         \
+  do {                                                                         \
+    const auto& result_ = (expression);                                        \
+    if (result_.has_value()) {                                                 \
       ADD_FAILURE() << "no error, but " << to_string(errc) << " was expected"; \
-    } else {                                                                  \
-      EXPECT_EQ(result_.error().code(), errc) << result_.error().to_string(); \
-    }                                                                         \
+    } else {                                                                   \
+      EXPECT_EQ(result_.error().code(), errc) << result_.error().to_string();  \
+    }                                                                          \
   } while (false)
 
 }  // namespace lochos
