@@ -85,7 +85,7 @@ void State::swallowed(const std::shared_ptr<Connection>& connection, int side) {
     connection->ends[side].silent_since = kNever;
     send(connection, side);
   });
-  after(kSilenceLimit, [this, connection, side, since = now_] {
+  after(kSilenceLimit, [connection, side, since = now_] {
     Connection::End& silent = connection->ends[side];
     if (silent.silent_since != since || silent.endpoint == nullptr) return;
     silent.endpoint->end(Error(Errc::kConnectionLost, "the peer does not answer any more")
