@@ -90,6 +90,10 @@ TopologyHandle load_topology(bool devices) {
   if (hwloc_topology_init(&raw) != 0) return nullptr;
   TopologyHandle topology(raw);
   if (devices) hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+  // Accelerators are no concern of ours, and asking their run-times can take seconds.
+  for (const char* component : {"opencl", "cuda", "nvml", "rsmi", "levelzero", "gl"}) {
+    hwloc_topology_set_components(raw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, component);
+  }
   if (hwloc_topology_load(raw) != 0) return nullptr;
   return topology;
 }
