@@ -21,7 +21,8 @@ inline constexpr std::size_t kFrameHeaderBytes = 4;
 Status append_frame(const LocalMessage& message, std::vector<std::byte>& out);
 Status append_frame(const LocalReply& reply, std::vector<std::byte>& out);
 
-// `buffer` is a frame without its length. Errors: kProtocol.
+// `buffer` is a frame without its length. REQUIRES: it lies at a multiple of 8, as FrameReader's
+// do. Errors: kProtocol.
 Result<LocalMessage> decode_local_message(std::span<const std::byte> buffer);
 Result<LocalReply> decode_local_reply(std::span<const std::byte> buffer);
 
