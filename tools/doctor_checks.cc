@@ -323,9 +323,8 @@ std::vector<Finding> check_daemons(const HostFacts& facts) {
 std::vector<Finding> check_variables(const HostFacts& facts) {
   std::vector<Finding> findings;
   for (const auto& [name, near] : facts.unknown_variables) {
-    findings.push_back(warning(
-        "environment", fmt::format("{} means nothing to lochos", name),
-        near.empty() ? fmt::format("unset {}", name) : fmt::format("did you mean {}?", near)));
+    findings.push_back(warning("environment", fmt::format("{} means nothing to lochos", name),
+                               fmt::format("did you mean {}?", near)));
   }
   return findings;
 }

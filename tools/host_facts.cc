@@ -201,16 +201,18 @@ void gather_daemons(HostFacts& facts) {
 }  // namespace
 
 std::map<std::string, std::string> unknown_variables(const std::vector<std::string>& names) {
-  std::vector<std::string_view> known = {"LOCHOS_CONFIG"};
+  constexpr std::string_view kPrefix = "LOCHOS_";
+  std::vector<std::string_view> known = {"CONFIG"};
   for (const OptionSpec& option : option_catalogue())
-    known.push_back(option.environment);
+    known.push_back(option.environment.substr(kPrefix.size()));
   std::map<std::string, std::string> unknown;
   for (const std::string& name : names) {
-    if (!name.starts_with("LOCHOS_") || std::find(known.begin(), known.end(), name) != known.end())
-      continue;
-    // Two letters wrong is a slip; anything else may be another program's.
-    const std::string near = nearest_word(name, known);
-    if (!near.empty() && near.size() + 3 > name.size()) unknown[name] = near;
+    if (!name.starts_with(kPrefix)) continue;
+    const std::string_view word = std::string_view(name).substr(kPrefix.size());
+    if (std::find(known.begin(), known.end(), word) != known.end()) continue;
+    // A slip of the fingers is named; anything else may be another program's.
+    const std::string near = nearest_word(word, known);
+    if (!near.empty()) unknown[name] = std::string(kPrefix) + near;
   }
   return unknown;
 }

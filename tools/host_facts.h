@@ -69,7 +69,7 @@ struct HostFacts {
   std::string daemon_error;  // why it cannot be reached; empty: it can
   std::optional<NodeStats> daemon;
 
-  // LOCHOS_* variables that mean nothing, and the nearest that does (may be empty).
+  // Variables that look like a misspelt LOCHOS_* option, and that option.
   std::map<std::string, std::string> unknown_variables;
 };
 
@@ -78,7 +78,7 @@ struct HostFacts {
 Result<HostFacts> gather_host_facts(const Config& config,
                                     const std::vector<std::string>& environment_names);
 
-// Names of the environment that begin with LOCHOS_ and that nobody reads.
+// Those of `names` that begin with LOCHOS_, are no option, and look like one: with that one.
 std::map<std::string, std::string> unknown_variables(const std::vector<std::string>& names);
 
 }  // namespace lochos

@@ -210,8 +210,10 @@ TEST(Doctor, huge_pages_count_reserved_and_transparent_ones) {
 
 TEST(Doctor, unknown_variables_are_those_that_look_like_known_ones) {
   const auto unknown =
-      unknown_variables({"LOCHOS_POOL", "LOCHOS_POOOL", "LOCHOS_RANK_OF_A_LAB", "HOME"});
-  ASSERT_EQ(unknown.size(), 1U);
+      unknown_variables({"LOCHOS_POOL", "LOCHOS_POOOL", "LOCHOS_TIMOUT", "LOCHOS_LAB_RANK",
+                         "LOCHOS_JOBS", "LOCHOS_CONFIG", "HOME"});
+  ASSERT_EQ(unknown.size(), 2U);
+  EXPECT_EQ(unknown.at("LOCHOS_TIMOUT"), "LOCHOS_TIMEOUT");
   EXPECT_EQ(unknown.at("LOCHOS_POOOL"), "LOCHOS_POOL");
 }
 
