@@ -113,22 +113,23 @@ void EngineImpl::expire(Instant now) {
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
     const OperationNumber number = deadlines_.begin()->second;
     const Operation& operation = operations_.at(number);
-    Error error(Errc::kTimedOut, "the deadline passed");
-    if (!directory_->joined()) {
-      error = std::move(error).with_cause("no directory: " + directory_->describe());
-    } else if (const LocalObject* object = operation.object; object != nullptr) {
-      if (object->state == State::kWanted) {
-        error = std::move(error).with_cause("nobody has put it, or no holder is free");
-      } else if (object->incoming != nullptr) {
-        error = std::move(error)
-                    .with_bytes(object->valid, object->size)
-                    .with_peer(object->incoming->parent.to_string());
-      } else {
-        error = std::move(error).with_bytes(object->valid, object->size);
-      }
-    }
-    give_up(number, std::move(error));
+    give_up(number, timed_out(operation));
   }
+}
+
+Error EngineImpl::timed_out(const Operation& operation) const {
+  Error error(Errc::kTimedOut, "the deadline passed");
+  if (!directory_->joined()) {
+    return std::move(error).with_cause("no directory: " + directory_->describe());
+  }
+  const LocalObject* object = operation.object;
+  if (object == nullptr) return error;
+  if (object->state == State::kWanted) {
+    return std::move(error).with_cause("nobody has put it, or no holder is free");
+  }
+  const std::string peer =
+      object->incoming != nullptr ? object->incoming->parent.to_string() : std::string();
+  return std::move(error).with_bytes(object->valid, object->size).with_peer(peer);
 }
 
 void EngineImpl::run_timers(Instant now) {

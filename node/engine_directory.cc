@@ -230,10 +230,8 @@ void EngineImpl::withdraw(LocalObject& object, Error reason) {
     const auto found = operations_.find(number);
     if (found == operations_.end()) continue;
     const WriterNumber writer = found->second.writer;
-    Error error = reason;
-    if (object.size > 0 && writer == 0)
-      error = std::move(error).with_bytes(object.valid, object.size);
-    finish(number, fail(std::move(error)));
+    const bool is_reader = object.size > 0 && writer == 0;
+    finish(number, fail(is_reader ? Error(reason).with_bytes(object.valid, object.size) : reason));
     if (writer != 0) close_writer(writer);
   }
   index_.drop_reference(object);

@@ -184,6 +184,7 @@ class EngineImpl final : public Engine {
 
   // --- engine.cc ---
   void expire(Instant now);
+  Error timed_out(const Operation& operation) const;
   void run_timers(Instant now);
   void set_deadline(OperationNumber number, Operation& operation, Duration timeout);
 

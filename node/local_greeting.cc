@@ -48,11 +48,9 @@ Error connect_error(int error, const std::string& path) {
                      .with_fix("start one: lochos node --directory ADDR:PORT --socket PATH"),
                  path);
   }
-  Error result = system_error(error, "connecting to " + path);
-  if (result.code() == Errc::kPermission) {
-    result = std::move(result).with_fix("run as the user of the node, who alone may use it");
-  }
-  return named(std::move(result), path);
+  Error result = named(system_error(error, "connecting to " + path), path);
+  if (result.code() != Errc::kPermission) return result;
+  return std::move(result).with_fix("run as the user of the node, who alone may use it");
 }
 
 Result<UniqueFd> connect_socket(const std::string& path, Instant deadline) {

@@ -46,6 +46,20 @@ Result<Rail> open_rail(const NodeOptions& options, const RailChoice& choice, std
   return Rail{std::move(*transport), *address};
 }
 
+// A GID index that was asked for is meant: where no RDMA port can have it, TCP would be a silent
+// second choice.
+Status check_gid_index(const NodeOptions& options, const RailPlan& plan,
+                       const std::string& why_no_verbs) {
+  if (options.gid_index < 0 || options.transport == TransportPolicy::kTcp) return {};
+  for (const RailChoice& choice : plan.choices) {
+    if (choice.kind == TransportKind::kVerbs) return {};
+  }
+  return fail(Error(Errc::kUnsupported,
+                    fmt::format("GID index {} was asked for, but no RDMA port can be used{}",
+                                options.gid_index, why_no_verbs))
+                  .with_fix("leave out --gid-index, or see `lochos info` for what there is"));
+}
+
 }  // namespace
 
 Result<RailPlan> plan_rails(const NodeOptions& options) {
@@ -73,13 +87,14 @@ Result<RailPlan> plan_rails(const NodeOptions& options) {
       reasons += fmt::format("; {}/{}: {}", choice.device, choice.port, choice.reason);
     }
   }
+  if (!host->no_rdma_reason.empty()) reasons = "; " + host->no_rdma_reason;
   if (plan.choices.empty()) {
-    const std::string why = host->no_rdma_reason.empty() ? reasons : "; " + host->no_rdma_reason;
     return fail(
         Error(Errc::kUnsupported, fmt::format("no network interface can be used (transport={}{})",
-                                              to_string(options.transport), why))
+                                              to_string(options.transport), reasons))
             .with_fix("see `lochos info`; or allow another transport or interface"));
   }
+  if (Status gid = check_gid_index(options, plan, reasons); !gid) return fail(gid.error());
   plan.numa_node = home_numa_node(*host, plan.choices);
   return plan;
 }
