@@ -14,6 +14,7 @@
 //   wait NAME SECONDS
 //   many COUNT SIZE          put, get and erase COUNT objects; "ok" when all were right
 //   stats                    "ok KEY=VALUE …"
+//   stat NAME                "ok NODE/STATE/PARENT …", one a holder
 #include <fcntl.h>
 #include <openssl/evp.h>
 #include <unistd.h>
@@ -82,6 +83,7 @@ class Client {
     if (word == "wait") return wait(words);
     if (word == "many") return many(words);
     if (word == "stats") return stats();
+    if (word == "stat") return stat(words);
     return fail(Errc::kInvalidArgument, "unknown word: " + word);
   }
 
@@ -215,8 +217,27 @@ class Client {
     text << "used=" << stats->pool_used_bytes << " objects=" << stats->objects
          << " pinned=" << stats->pinned << " received=" << stats->bytes_received
          << " sent=" << stats->bytes_sent << " edges=" << stats->edges_started
-         << " evictions=" << stats->evictions;
+         << " evictions=" << stats->evictions << " node=" << stats->node.incarnation;
     return text.str();
+  }
+
+  Result<std::string> stat(std::istream& words) {
+    std::string name;
+    words >> name;
+    auto stat = store_.stat(name);
+    if (!stat) return fail(stat.error());
+    const auto name_of = [&stat](NodeId node) -> std::string {
+      for (const auto& holder : stat->holders) {
+        if (holder.node == node) return holder.node_name;
+      }
+      return "-";
+    };
+    std::string text;
+    for (const auto& holder : stat->holders) {
+      text += holder.node_name + (holder.complete ? "/complete/" : "/partial/") +
+              name_of(holder.parent) + " ";
+    }
+    return text;
   }
 
   static Duration duration(double seconds) {

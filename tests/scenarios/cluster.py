@@ -1,6 +1,5 @@
 """What the scenarios share: clusters on loopback, scripted clients, and waiting for states."""
 import hashlib
-import json
 import os
 import queue
 import signal
@@ -139,8 +138,15 @@ class ClusterTest(LochosTest):
             file.write(data)
         return self.path(name)
 
+    def watcher(self, node):
+        """A client that only looks: starting a process for each look would take the time that
+        is looked at."""
+        if not hasattr(node, 'watcher'):
+            node.watcher = self.client(node)
+        return node.watcher
+
     def node_stats(self, node):
-        return json.loads(run('info', '--json', '--socket', node.socket).stdout)['node']
+        return self.watcher(node).stats()
 
     def until(self, what, condition, timeout=20, every=0.02):
         """Waits until the condition is true, and returns its value."""
@@ -153,18 +159,13 @@ class ClusterTest(LochosTest):
                 raise AssertionError(f'not within {timeout} s: {what}')
             time.sleep(every)
 
-    def holders(self, node, name):
-        """Names of the nodes that have or fetch the object: {name: complete}."""
-        result = self.run_at(node, 'stat', name, '--json')
-        if result.returncode != 0:
-            return {}
-        return {h['name']: h['complete'] for h in json.loads(result.stdout)['holders']}
-
     def parents(self, node, name):
-        """Name of each receiver's parent."""
-        stat = json.loads(self.done_at(node, 'stat', name, '--json'))
-        number = {h['node']: h['name'] for h in stat['holders']}
-        return {h['name']: number.get(h.get('parent')) for h in stat['holders']}
+        """Each holder's name and that of its parent ('-': none); {} if there is no such object."""
+        answer = self.watcher(node).ask('stat', name)
+        if not answer.startswith('ok'):
+            return {}
+        holders = (holder.split('/') for holder in answer[3:].split())
+        return {holder: parent for holder, _, parent in holders}
 
     def assert_got(self, process, data, timeout=40):
         out, err = process.communicate(timeout=timeout)

@@ -24,7 +24,7 @@ class Death(ClusterTest):
         gets = [self.start('get', 'x', node=node, timeout='40s') for node in self.nodes[1:]]
         for node in self.nodes[1:]:
             self.until('half of it is there',
-                       lambda node=node: self.node_stats(node)['bytes_received'] >= size // 3)
+                       lambda node=node: self.node_stats(node)['received'] >= size // 3)
         return writer, path, data, gets
 
     def test_receiver_killed_at_half_of_a_broadcast(self):
@@ -33,7 +33,7 @@ class Death(ClusterTest):
         # The one in the middle: it has a parent and feeds somebody.
         parents = self.parents(self.nodes[0], 'x')
         victim = next(name for name in parents
-                      if parents[name] is not None and name in parents.values())
+                      if parents[name] != '-' and name in parents.values())
         index = int(victim[1:])
         self.kill(self.nodes[index])
         writer.do('publish', path, len(data))
@@ -45,7 +45,7 @@ class Death(ClusterTest):
         # Nobody started from the beginning.
         for i in range(1, 5):
             if i != index:
-                received = self.node_stats(self.nodes[i])['bytes_received']
+                received = self.node_stats(self.nodes[i])['received']
                 self.assertLess(received, len(data) * 1.3, f'n{i}')
 
     def test_source_killed_at_half_without_a_complete_copy(self):
@@ -85,7 +85,7 @@ class Death(ClusterTest):
                 if size > MIB:  # a small object claims its name only with seal
                     get = self.start('get', name, node=self.nodes[1])
                     self.until('the reader waits',
-                               lambda name=name: 'n1' in self.holders(self.nodes[0], name))
+                               lambda name=name: 'n1' in self.parents(self.nodes[0], name))
                 writer.kill()
                 if get is not None:
                     self.assert_got_error(get, name, 'aborted')
@@ -97,11 +97,11 @@ class Death(ClusterTest):
     def test_node_stopped_for_less_than_the_limit_is_not_dead(self):
         self.cluster(3)
         writer, path, data, gets = self.half_broadcast()
-        before = self.done_at(self.nodes[0], 'stat', 'x')
+        before = self.parents(self.nodes[0], 'x')
         self.pause(self.nodes[1])
         time.sleep(2)  # the scenario itself, not a wait for a state
         self.resume(self.nodes[1])
-        self.assertEqual(before, self.done_at(self.nodes[0], 'stat', 'x'))
+        self.assertEqual(before, self.parents(self.nodes[0], 'x'))
         writer.do('publish', path, len(data))
         writer.do('seal')
         for get in gets:
@@ -114,7 +114,7 @@ class Death(ClusterTest):
         writer, path, data, gets = self.half_broadcast()
         parents = self.parents(self.nodes[0], 'x')
         victim = next(name for name in parents
-                      if parents[name] is not None and name in parents.values())
+                      if parents[name] != '-' and name in parents.values())
         index = int(victim[1:])
         number = self.node_stats(self.nodes[index])['node']
         self.pause(self.nodes[index])
@@ -159,7 +159,7 @@ class Death(ClusterTest):
         # Data needs no directory.
         for node in self.nodes[1:]:
             self.until('the rest arrives', lambda node=node: self.node_stats(node)[
-                'bytes_received'] >= len(data))
+                'received'] >= len(data))
         time.sleep(6)  # longer than --dead-after: the scenario itself
         self.resume(self.directory)
         writer.do('seal')
@@ -178,7 +178,7 @@ class Death(ClusterTest):
         writer.do('publish', path, len(data))
         for node in self.nodes[1:]:
             self.until('the rest arrives without a directory', lambda node=node: self.node_stats(
-                node)['bytes_received'] >= len(data))
+                node)['received'] >= len(data))
         writer.do('seal')
         for get in gets:
             self.assert_got(get, data)

@@ -106,12 +106,12 @@ class Together(ClusterTest):
         writer = self.client(self.nodes[0])
         writer.do('create', 'x', len(data))
         gets = [self.start('get', 'x', node=self.nodes[1]) for _ in range(4)]
-        self.until('a transfer runs', lambda: self.node_stats(self.nodes[1])['edges_started'])
+        self.until('a transfer runs', lambda: self.node_stats(self.nodes[1])['edges'])
         writer.do('publish', path, len(data))
         writer.do('seal')
         for get in gets:
             self.assert_got(get, data)
-        self.assertEqual(self.node_stats(self.nodes[1])['bytes_received'], len(data))
+        self.assertEqual(self.node_stats(self.nodes[1])['received'], len(data))
 
     def test_four_nodes_four_objects_all_at_once(self):
         self.cluster(4)
@@ -136,7 +136,7 @@ class Together(ClusterTest):
         gets = [self.start('get', 'x', node=node) for node in self.nodes[1:]]
         for node in self.nodes[1:]:
             self.until('half of it is there', lambda node=node: self.node_stats(node)[
-                'bytes_received'] >= size // 3)
+                'received'] >= size // 3)
         self.done_at(self.nodes[2], 'rm', 'x')
         for get in gets:
             self.assert_got_error(get, "'x'", 'deleted')
