@@ -52,7 +52,7 @@ class Client:
         self.process.stdin.write((' '.join(map(str, words)) + '\n').encode())
         self.process.stdin.flush()
 
-    def answer(self, timeout=30):
+    def answer(self, timeout=60):
         """The next answer: 'ok …' or 'error CODE: …'."""
         answer = self.answers.get(timeout=timeout)
         if answer is None:
@@ -60,11 +60,11 @@ class Client:
             raise AssertionError(f'the client ended: {self.log.read()!r}')
         return answer
 
-    def ask(self, *words, timeout=30):
+    def ask(self, *words, timeout=60):
         self.tell(*words)
         return self.answer(timeout)
 
-    def do(self, *words, timeout=30):
+    def do(self, *words, timeout=60):
         """As ask, for what must succeed. Returns what follows 'ok'."""
         answer = self.ask(*words, timeout=timeout)
         if not answer.startswith('ok'):
@@ -106,7 +106,7 @@ class ClusterTest(LochosTest):
         self.addCleanup(client.close)
         return client
 
-    def start(self, *arguments, node, timeout='20s'):
+    def start(self, *arguments, node, timeout='40s'):
         """Begins a command of a local client; its output goes to pipes."""
         process = subprocess.Popen([LOCHOS, *arguments, '--socket', node.socket, '--timeout',
                                     timeout], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -119,16 +119,16 @@ class ClusterTest(LochosTest):
         self.addCleanup(end)
         return process
 
-    def run_at(self, node, *arguments, timeout='20s', stdin=b''):
+    def run_at(self, node, *arguments, timeout='40s', stdin=b''):
         return run(*arguments, '--socket', node.socket, '--timeout', timeout, stdin=stdin,
-                   timeout=60)
+                   timeout=400)
 
-    def done_at(self, node, *arguments, timeout='20s', stdin=b''):
+    def done_at(self, node, *arguments, timeout='40s', stdin=b''):
         result = self.run_at(node, *arguments, timeout=timeout, stdin=stdin)
         self.assertEqual(result.returncode, 0, result.stderr.decode())
         return result.stdout
 
-    def fails_at(self, node, words, *arguments, timeout='20s', stdin=b''):
+    def fails_at(self, node, words, *arguments, timeout='40s', stdin=b''):
         """The command ends with status 1 and one line that has all of `words`."""
         result = self.run_at(node, *arguments, timeout=timeout, stdin=stdin)
         self.assert_error(result, 1, *words)
@@ -148,7 +148,7 @@ class ClusterTest(LochosTest):
     def node_stats(self, node):
         return self.watcher(node).stats()
 
-    def until(self, what, condition, timeout=20, every=0.02):
+    def until(self, what, condition, timeout=40, every=0.02):
         """Waits until the condition is true, and returns its value."""
         deadline = time.monotonic() + timeout
         while True:
@@ -167,12 +167,12 @@ class ClusterTest(LochosTest):
         holders = (holder.split('/') for holder in answer[3:].split())
         return {holder: parent for holder, _, parent in holders}
 
-    def assert_got(self, process, data, timeout=40):
+    def assert_got(self, process, data, timeout=60):
         out, err = process.communicate(timeout=timeout)
         self.assertEqual(process.returncode, 0, err.decode())
         self.assertEqual(sha256(out), sha256(data))
 
-    def assert_got_error(self, process, *words, timeout=40):
+    def assert_got_error(self, process, *words, timeout=60):
         out, err = process.communicate(timeout=timeout)
         self.assertEqual(process.returncode, 1, err.decode())
         for word in words:

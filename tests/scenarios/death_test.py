@@ -11,7 +11,7 @@ MIB = 1 << 20
 
 class Death(ClusterTest):
     # Silence of this length is death. Short, so that the tests are; long against a busy machine.
-    directory_options = ('--dead-after', '4s', '--heartbeat', '250ms')
+    directory_options = ('--dead-after', '6s', '--heartbeat', '250ms')
 
     def half_broadcast(self, size=24 * MIB):
         """A source that has published half, and receivers n1 … that have that half: (writer,
@@ -27,14 +27,18 @@ class Death(ClusterTest):
                        lambda node=node: self.node_stats(node)['received'] >= size // 3)
         return writer, path, data, gets
 
+    def one_in_the_middle(self):
+        """The index of a node that has a parent and feeds somebody; of any receiver if the
+        directory found a flat tree better."""
+        parents = self.parents(self.nodes[0], 'x')
+        receivers = [name for name in parents if parents[name] != '-']
+        feeding = [name for name in receivers if name in parents.values()]
+        return int((feeding or receivers)[0][1:])
+
     def test_receiver_killed_at_half_of_a_broadcast(self):
         self.cluster(5)
         writer, path, data, gets = self.half_broadcast()
-        # The one in the middle: it has a parent and feeds somebody.
-        parents = self.parents(self.nodes[0], 'x')
-        victim = next(name for name in parents
-                      if parents[name] != '-' and name in parents.values())
-        index = int(victim[1:])
+        index = self.one_in_the_middle()
         self.kill(self.nodes[index])
         writer.do('publish', path, len(data))
         writer.do('seal')
@@ -55,7 +59,7 @@ class Death(ClusterTest):
         self.kill(self.nodes[0])
         for get in gets:
             self.assert_got_error(get, "'x'", 'lost')
-        self.assertLess(time.monotonic() - killed, 15)
+        self.assertLess(time.monotonic() - killed, 30)
         # All is well again after a new put.
         again = os.urandom(len(data))
         self.done_at(self.nodes[2], 'put', 'x', self.file(again, 'again'))
@@ -74,23 +78,22 @@ class Death(ClusterTest):
     def test_client_killed_between_create_and_seal(self):
         self.cluster(2)
         for size in (100, 3 * MIB):
-            with self.subTest(size=size):
-                name = f'draft-{size}'
-                data = os.urandom(size)
-                path = self.file(data)
-                writer = self.client(self.nodes[0])
-                writer.do('create', name, size)
-                writer.do('publish', path, size // 2)
-                get = None
-                if size > MIB:  # a small object claims its name only with seal
-                    get = self.start('get', name, node=self.nodes[1])
-                    self.until('the reader waits',
-                               lambda name=name: 'n1' in self.parents(self.nodes[0], name))
-                writer.kill()
-                if get is not None:
-                    self.assert_got_error(get, name, 'aborted')
-                self.done_at(self.nodes[1], 'put', name, path)
-                self.assertEqual(sha256(self.done_at(self.nodes[0], 'get', name)), sha256(data))
+            name = f'draft-{size}'
+            data = os.urandom(size)
+            path = self.file(data)
+            writer = self.client(self.nodes[0])
+            writer.do('create', name, size)
+            writer.do('publish', path, size // 2)
+            get = None
+            if size > MIB:  # a small object claims its name only with seal
+                get = self.start('get', name, node=self.nodes[1])
+                self.until('the reader waits',
+                           lambda name=name: 'n1' in self.parents(self.nodes[0], name))
+            writer.kill()
+            if get is not None:
+                self.assert_got_error(get, name, 'aborted')
+            self.done_at(self.nodes[1], 'put', name, path)
+            self.assertEqual(sha256(self.done_at(self.nodes[0], 'get', name)), sha256(data))
         self.until('the memory of the dead writers is free',
                    lambda: self.node_stats(self.nodes[0])['objects'] == 2)
 
@@ -112,14 +115,11 @@ class Death(ClusterTest):
     def test_node_stopped_beyond_the_limit_is_replaced_and_rejoins(self):
         self.cluster(4)
         writer, path, data, gets = self.half_broadcast()
-        parents = self.parents(self.nodes[0], 'x')
-        victim = next(name for name in parents
-                      if parents[name] != '-' and name in parents.values())
-        index = int(victim[1:])
+        index = self.one_in_the_middle()
         number = self.node_stats(self.nodes[index])['node']
         self.pause(self.nodes[index])
         self.until('it is declared dead',
-                   lambda: f"('{victim}')" in self.directory.errors(), timeout=20)
+                   lambda: f"('n{index}')" in self.directory.errors(), timeout=20)
         writer.do('publish', path, len(data))
         writer.do('seal')
         for i, get in enumerate(gets, 1):
@@ -142,7 +142,7 @@ class Death(ClusterTest):
         new = os.urandom(3 * MIB)
         self.done_at(self.nodes[0], 'put', 'x', self.file(old, 'old'))
         self.pause(self.nodes[0])
-        self.until('it is declared dead', lambda: "('n0')" in self.directory.errors())
+        self.until('it is declared dead', lambda: "('n0')" in self.directory.errors(), timeout=40)
         self.until('the name is free', lambda: self.run_at(
             self.nodes[1], 'put', 'x', self.file(new, 'new')).returncode == 0, timeout=20)
         self.resume(self.nodes[0])
@@ -160,7 +160,7 @@ class Death(ClusterTest):
         for node in self.nodes[1:]:
             self.until('the rest arrives', lambda node=node: self.node_stats(node)[
                 'received'] >= len(data))
-        time.sleep(6)  # longer than --dead-after: the scenario itself
+        time.sleep(8)  # longer than --dead-after: the scenario itself
         self.resume(self.directory)
         writer.do('seal')
         for get in gets:

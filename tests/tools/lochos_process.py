@@ -31,7 +31,7 @@ class Daemon:
                                         stderr=self.log, env={**ENVIRONMENT, **(env or {})})
         self.fields = {}
 
-    def wait_ready(self, timeout=20):
+    def wait_ready(self, timeout=60):
         """Reads the ready line into `fields`."""
         deadline = time.monotonic() + timeout
         line = b''
