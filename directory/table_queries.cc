@@ -41,7 +41,7 @@ void TableState::on(Member& from, const Stat& message, const Turn& turn) {
   };
   entry->readers.for_each([&](std::uint32_t slot) { add(*slots_[slot], true, {}); });
   for (const Copy* copy = entry->first; copy != nullptr; copy = copy->next) {
-    if (copy->state == CopyState::kWaiting) continue;
+    if (copy->state == CopyState::kWaiting && !copy->assigned) continue;  // holds nothing yet
     const bool complete = copy->state == CopyState::kComplete;
     reply.sealed |= complete;
     const auto* parent = static_cast<const Copy*>(copy->parent());
