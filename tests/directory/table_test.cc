@@ -278,7 +278,8 @@ TEST_F(TableTest, SourceWhoseConnectionBrokeComesBack) {
                    .name = {},
                    .size = kLarge,
                    .complete = true,
-                   .origin = true});
+                   .origin = true,
+                   .inline_bytes = {}});
   const auto again = c.take<Assign>(b);
   ASSERT_TRUE(again);
   EXPECT_EQ(again->parent, back);
@@ -530,7 +531,8 @@ TEST_F(TableTest, HoldsRebuildANewDirectory) {
                        .name = "large",
                        .size = kLarge,
                        .complete = true,
-                       .origin = true});
+                       .origin = true,
+                       .inline_bytes = {}});
   EXPECT_EQ(fresh.take<Inline>(reader)->bytes, SharedBytes(bytes_of("abc")));
   const auto edge = fresh.take<Assign>(reader);
   EXPECT_EQ(edge->parent, back);
@@ -555,8 +557,12 @@ TEST_F(TableTest, OlderHoldIsWithdrawn) {
   c.die(a);
   const Generation young = c.put(b, 1, kLarge);
   const NodeId back = c.join("a", a);
-  c.say(back,
-        Hold{.id = id_of(1), .generation = old, .name = {}, .size = kLarge, .complete = true});
+  c.say(back, Hold{.id = id_of(1),
+                   .generation = old,
+                   .name = {},
+                   .size = kLarge,
+                   .complete = true,
+                   .inline_bytes = {}});
   const auto withdrawn = c.take<Withdrawn>(back);
   ASSERT_TRUE(withdrawn);
   EXPECT_EQ(withdrawn->generation, old);
@@ -575,7 +581,8 @@ TEST_F(TableTest, WhatWasErasedWhileItsHolderWasAwayStaysErased) {
                    .name = {},
                    .size = kLarge,
                    .complete = true,
-                   .origin = true});
+                   .origin = true,
+                   .inline_bytes = {}});
   EXPECT_EQ(c.take<Withdrawn>(back)->generation, generation);
   expect_empty();
   c.pass(61s, {back, b, d, e});
