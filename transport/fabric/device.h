@@ -2,12 +2,15 @@
 // Engine thread only. Owns the domain; everything made from it must die first.
 #pragma once
 
+#include <poll.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <random>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "transport/fabric/fabric_transport.h"
@@ -38,8 +41,11 @@ class Device {
   Result<EventQueueHandle> open_event_queue() const;
   // `size` entries may wait to be read before the provider allocates or refuses.
   Result<CompletionQueueHandle> open_completion_queue(std::size_t size) const;
-  // The descriptor by which to sleep on a queue.
-  static Result<int> wait_fd(fid& queue);
+  // The descriptor by which to sleep on an event queue.
+  static Result<int> wait_fd(fid_eq& queue);
+  // The descriptors by which to sleep on a completion queue, with the events to wait for. They may
+  // change whenever the queue was used.
+  void wait_descriptors(fid_cq& queue, std::vector<pollfd>& descriptors) const;
   // A description of an endpoint from `local` (unspecified: any) to `remote` (null: none).
   InfoHandle describe_endpoint(const SocketAddress& local, const SocketAddress* remote) const;
 

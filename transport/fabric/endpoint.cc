@@ -42,9 +42,6 @@ Status FabricEndpoint::open(fi_info& info) {
       device.open_completion_queue(std::max<std::size_t>(2 * rail_.limits().queue_depth, 512));
   if (!queue) return fail(std::move(queue).error());
   queue_ = std::move(*queue);
-  auto fd = Device::wait_fd(queue_->fid);
-  if (!fd) return fail(std::move(fd).error());
-  wait_fd_ = *fd;
 
   descriptor_hint_ = next_descriptor(rail_.epoll_fd());
   fid_ep* endpoint = nullptr;
@@ -130,6 +127,7 @@ void FabricEndpoint::retire(Error reason) {
   if (state_ != State::kOpen) return;  // opened() goes on from here
   // From here on nobody can write through this endpoint, and the provider touches no request's
   // memory any more: it has copied or cancelled all of them, and its queue says which.
+  rail_.forget_descriptors(*this);
   if (own_receives_) own_receives_->detach();
   endpoint_.reset();
   state_ = State::kDraining;

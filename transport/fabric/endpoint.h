@@ -85,12 +85,12 @@ class FabricEndpoint final : public Endpoint {
   const Greeting& peer() const { return peer_; }
   Error& reason() { return *reason_; }
   fid_cq* completion_queue() const { return queue_.get(); }
-  int wait_fd() const { return wait_fd_; }
 
   // The rail's notes about this endpoint; see rail.h.
   bool hot = false;
   bool touched = false;
   bool end_reported = false;
+  std::vector<pollfd> descriptors;  // what the rail's epoll set has of it
 
  private:
   bool post_one(const WorkRequest& request);
@@ -123,7 +123,6 @@ class FabricEndpoint final : public Endpoint {
   State state_ = State::kConnecting;
   Greeting peer_;
   std::optional<Error> reason_;
-  int wait_fd_ = -1;
   int descriptor_hint_ = -1;
   Slot* free_ = nullptr;
   std::size_t outstanding_ = 0;

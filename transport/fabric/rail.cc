@@ -22,7 +22,7 @@ constexpr std::size_t kTurnsBetweenHarvests = 8;
 // prefetched 9000 bytes, and no arrival takes less than 48: the queue cannot grow between reads.
 constexpr std::size_t kStagedEntries = 256;
 // How stale news about connections may be while the owner polls without sleeping.
-constexpr Duration kConnectionCheckInterval = std::chrono::microseconds(200);
+constexpr Duration kConnectionCheckInterval = std::chrono::milliseconds(1);
 constexpr std::uint64_t kMaxTransferBytes = 1ULL << 30;  // its length travels in 32 bits
 constexpr std::uint64_t kInlineBytes = 1024;
 // Connection set-up takes several steps on both queue and listener; more than this in one turn and
@@ -99,7 +99,7 @@ Status Rail::open_queues() {
   auto queue = device_->open_event_queue();
   if (!queue) return fail(std::move(queue).error());
   event_queue_ = std::move(*queue);
-  auto fd = Device::wait_fd(event_queue_->fid);
+  auto fd = Device::wait_fd(*event_queue_);
   if (!fd) return fail(std::move(fd).error());
   epoll_event event{.events = EPOLLIN, .data = {.u64 = 0}};
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, *fd, &event) != 0) {
@@ -235,8 +235,10 @@ void Rail::begin_round() {
   round_.clear();
   if (polls_directly()) {
     round_ = watched_;
-    for (FabricEndpoint* endpoint : hot_)
+    for (FabricEndpoint* endpoint : hot_) {
       endpoint->hot = false;
+      touch(*endpoint);
+    }
     hot_.clear();
     return;
   }
@@ -269,7 +271,11 @@ bool Rail::read_next_endpoint() {
       report_end_if_drained(*endpoint);
       return true;
     }
-    touch(*endpoint);
+    if (polls_directly()) {
+      touch(*endpoint);
+    } else if (!settle(*endpoint)) {
+      make_hot(*endpoint);
+    }
   }
   return false;
 }
@@ -301,6 +307,7 @@ void Rail::make_all_hot() {
 }
 
 void Rail::touch(FabricEndpoint& endpoint) {
+  if (!polls_directly()) return make_hot(endpoint);
   if (endpoint.touched) return;
   endpoint.touched = true;
   touched_.push_back(&endpoint);
@@ -308,15 +315,48 @@ void Rail::touch(FabricEndpoint& endpoint) {
 
 void Rail::watch(FabricEndpoint& endpoint) {
   watched_.push_back(&endpoint);
-  epoll_event event{.events = EPOLLIN, .data = {.ptr = &endpoint}};
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, endpoint.wait_fd(), &event);
-  make_hot(endpoint);
-  touch(endpoint);
+  if (polls_directly()) {
+    touch(endpoint);
+  } else {
+    make_all_hot();  // those that were polled directly are not settled
+  }
 }
 
 void Rail::unwatch(FabricEndpoint& endpoint) {
   std::erase(watched_, &endpoint);
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, endpoint.wait_fd(), nullptr);
+  forget_descriptors(endpoint);
+}
+
+void Rail::forget_descriptors(FabricEndpoint& endpoint) {
+  for (const pollfd& old : endpoint.descriptors) {
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, old.fd, nullptr);
+  }
+  endpoint.descriptors.clear();
+}
+
+bool Rail::settle(FabricEndpoint& endpoint) {
+  if (endpoint.completion_queue() == nullptr) return true;
+  fid* queue = &endpoint.completion_queue()->fid;
+  if (fi_trywait(device_->fabric(), &queue, 1) != 0) return false;
+  device_->wait_descriptors(*endpoint.completion_queue(), wanted_);
+  const auto same = [](const pollfd& a, const pollfd& b) {
+    return a.fd == b.fd && a.events == b.events;
+  };
+  if (std::ranges::equal(wanted_, endpoint.descriptors, same)) return true;
+  for (const pollfd& old : endpoint.descriptors) {
+    const bool stays =
+        std::ranges::any_of(wanted_, [&](const pollfd& wanted) { return wanted.fd == old.fd; });
+    if (!stays) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, old.fd, nullptr);
+  }
+  for (const pollfd& wanted : wanted_) {
+    epoll_event event{.events = static_cast<std::uint32_t>(wanted.events),
+                      .data = {.ptr = &endpoint}};
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, wanted.fd, &event) != 0) {
+      ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wanted.fd, &event);
+    }
+  }
+  std::swap(endpoint.descriptors, wanted_);
+  return true;
 }
 
 void Rail::finished(Slot& slot) {
@@ -350,13 +390,7 @@ bool Rail::arm() {
   while (!touched_.empty()) {
     FabricEndpoint& endpoint = *touched_.back();
     if (endpoint.state() == FabricEndpoint::State::kDraining) return false;
-    if (endpoint.completion_queue() != nullptr) {
-      fid* queue = &endpoint.completion_queue()->fid;
-      if (fi_trywait(device_->fabric(), &queue, 1) != 0) {
-        make_hot(endpoint);
-        return false;
-      }
-    }
+    if (!settle(endpoint)) return false;
     endpoint.touched = false;
     touched_.pop_back();
   }

@@ -1,9 +1,10 @@
 // The libfabric backend's Transport: one provider, its endpoints and its listener. Engine thread
 // only.
 //
-// Sleeping: every queue's descriptor sits in one epoll set. A few endpoints are polled directly;
-// with more of them only those are that epoll reported or that were just used ("hot"). Before
-// sleeping, arm() asks the provider about each queue used since the last time ("touched").
+// Sleeping: the descriptors of all queues sit in one epoll set. Whether they can be slept on, and
+// with which events, must be asked after each use: that is to settle an endpoint. A few endpoints
+// are polled directly and settled by arm() if they were touched since the last time; with more of
+// them only the "hot" ones are polled, and an endpoint that has nothing more is settled at once.
 #pragma once
 
 #include <array>
@@ -47,6 +48,7 @@ class Rail final : public Transport {
   // Makes the endpoint for a connection request whose greeting was accepted.
   Status accept(fi_info& request, const Greeting& peer, const SocketAddress& remote, Instant now);
   void watch(FabricEndpoint& endpoint);
+  void forget_descriptors(FabricEndpoint& endpoint);
   void unwatch(FabricEndpoint& endpoint);
   void touch(FabricEndpoint& endpoint);
   void finished(Slot& slot);
@@ -67,6 +69,8 @@ class Rail final : public Transport {
   void harvest();
   void make_hot(FabricEndpoint& endpoint);
   void make_all_hot();
+  // Whether the endpoint can be slept on; if so, epoll knows how.
+  bool settle(FabricEndpoint& endpoint);
   void report_end_if_drained(FabricEndpoint& endpoint);
   bool polls_directly() const;
 
@@ -96,6 +100,7 @@ class Rail final : public Transport {
   std::vector<FabricEndpoint*> watched_;  // open or draining
   std::vector<FabricEndpoint*> hot_;
   std::vector<FabricEndpoint*> touched_;
+  std::vector<pollfd> wanted_;  // settle()'s, kept to save allocations
   std::vector<FabricEndpoint*> round_;
   std::size_t round_next_ = 0;
 
