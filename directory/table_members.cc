@@ -95,7 +95,7 @@ void TableState::remove_member(Member& member, bool clean, const Turn& turn) {
   }
   if (owner->inline_copies > 0) {
     for (auto& [id, entry] : entries_)
-      entry->readers.erase(owner->slot);
+      entry.readers.erase(owner->slot);
   }
   slots_[owner->slot] = nullptr;
   free_slots_.push_back(owner->slot);

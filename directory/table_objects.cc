@@ -45,7 +45,7 @@ bool valid(const Hold& hold) {
 
 Entry* TableState::find_entry(const ObjectId& id) {
   const auto found = entries_.find(id);
-  return found == entries_.end() ? nullptr : found->second.get();
+  return found == entries_.end() ? nullptr : &found->second;
 }
 
 Entry* TableState::find_living(const ObjectId& id, Generation generation) {
@@ -54,12 +54,9 @@ Entry* TableState::find_living(const ObjectId& id, Generation generation) {
 }
 
 Entry& TableState::entry_for(const ObjectId& id) {
-  std::unique_ptr<Entry>& slot = entries_[id];
-  if (!slot) {
-    slot = std::make_unique<Entry>();
-    slot->id = id;
-  }
-  return *slot;
+  const auto [at, is_new] = entries_.try_emplace(id);
+  if (is_new) at->second.id = id;
+  return at->second;
 }
 
 void TableState::release_if_unused(Entry& entry) {

@@ -60,25 +60,26 @@ struct WaitRecord {
   std::size_t existing = 0;
 };
 
-// An id that exists, or that somebody waits for.
+// An id that exists, or that somebody waits for. What a get of an inline object touches comes
+// first.
 struct Entry {
   ObjectId id;
   Generation generation = 0;  // 0: does not exist
+  SharedBytes inline_bytes;
+  ReaderSet readers;  // of an inline object: the slots of members that hold it
   std::string name;
-  std::uint64_t size = 0;
-  std::uint64_t chunk_bytes = 0;  // chosen at the first Assign, fixed for this generation
   bool is_inline = false;
   bool holder_may_return = false;  // while roots are missing: one of them broke off uncleanly
-  SharedBytes inline_bytes;
-  ReaderSet readers;                // of an inline object: the slots of members that hold it
-  std::uint32_t origin_number = 0;  // the node that put it, to know a Put that was sent again
-  RequestNumber put_request = 0;
-  Copy* first = nullptr;
-  Copy* last = nullptr;
   std::uint32_t copies = 0;
   std::uint32_t receivers = 0;  // waiting, fetching or orphaned
   std::uint32_t orphans = 0;
   std::uint32_t complete_copies = 0;
+  std::uint32_t origin_number = 0;  // the node that put it, to know a Put that was sent again
+  RequestNumber put_request = 0;
+  std::uint64_t size = 0;
+  std::uint64_t chunk_bytes = 0;  // chosen at the first Assign, fixed for this generation
+  Copy* first = nullptr;
+  Copy* last = nullptr;
   Instant loss_at = kNever;
   BroadcastPlanner planner;
   std::vector<WaitRecord*> watchers;
@@ -207,7 +208,7 @@ class TableState {
   std::unordered_map<std::uint32_t, std::unique_ptr<Member>> members_;
   std::vector<Member*> slots_;  // null: free
   std::vector<std::uint32_t> free_slots_;
-  std::unordered_map<ObjectId, std::unique_ptr<Entry>, ObjectIdHash> entries_;
+  std::unordered_map<ObjectId, Entry, ObjectIdHash> entries_;  // addresses are stable
   struct ById {
     bool operator()(const Entry* a, const Entry* b) const { return a->id < b->id; }
   };
