@@ -62,7 +62,9 @@ TEST(PeerCodec, AnyPartOfAMessageIsRefusedOrWellFormed) {
     const auto bytes = encode(message);
     for (std::size_t length = 0; length < bytes.size(); ++length) {
       const auto decoded = decode_peer_message(std::span(bytes).first(length));
-      if (!decoded) EXPECT_EQ(decoded.error().code(), Errc::kProtocol);
+      if (!decoded) {
+        EXPECT_EQ(decoded.error().code(), Errc::kProtocol);
+      }
     }
   }
 }
