@@ -1,5 +1,7 @@
 #include "node/engine.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 
 #include "base/check.h"
@@ -13,6 +15,9 @@ namespace {
 // that other rails and clients are served in between.
 constexpr std::size_t kCompletionsPerPoll = 64;
 constexpr std::size_t kConnectionEventsPerPoll = 16;
+
+// After so many objects have gone, the memory of their records is handed back to the system.
+constexpr std::uint64_t kTrimObjects = 10'000;
 
 }  // namespace
 
@@ -76,6 +81,7 @@ bool EngineImpl::turn(Instant now) {
     report_progress(*object);
   run_timers(now);
   expire(now);
+  if (!busy) trim_memory();
   return busy;
 }
 
@@ -130,6 +136,13 @@ Error EngineImpl::timed_out(const Operation& operation) const {
   const std::string peer =
       object->incoming != nullptr ? object->incoming->parent.to_string() : std::string();
   return std::move(error).with_bytes(object->valid, object->size).with_peer(peer);
+}
+
+// In a quiet moment only: it takes a while.
+void EngineImpl::trim_memory() {
+  if (index_.destroyed() - trimmed_at_ < kTrimObjects) return;
+  trimmed_at_ = index_.destroyed();
+  ::malloc_trim(0);
 }
 
 void EngineImpl::run_timers(Instant now) {

@@ -186,6 +186,7 @@ class EngineImpl final : public Engine {
   void expire(Instant now);
   Error timed_out(const Operation& operation) const;
   void run_timers(Instant now);
+  void trim_memory();
   void set_deadline(OperationNumber number, Operation& operation, Duration timeout);
 
   const EngineOptions options_;
@@ -219,6 +220,7 @@ class EngineImpl final : public Engine {
   std::vector<Completion> completions_;
   std::vector<ConnectionEvent> connection_events_;
 
+  std::uint64_t trimmed_at_ = 0;  // index_.destroyed() then
   std::uint64_t bytes_sent_ = 0, bytes_received_ = 0, edges_started_ = 0, edges_failed_ = 0;
 };
 

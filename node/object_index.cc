@@ -86,6 +86,7 @@ void ObjectIndex::destroy(LocalObject& object) {
   if (on_destroy) on_destroy(object);
   if (object.has_block) pool_->free(object.block);
   all_.erase(&object);
+  ++destroyed_;
 }
 
 bool ObjectIndex::evict_one(std::vector<std::pair<ObjectId, Generation>>& evicted) {

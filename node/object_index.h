@@ -44,6 +44,7 @@ class ObjectIndex {
   const Pool& pool() const { return *pool_; }
   std::size_t size() const { return by_id_.size(); }
   std::uint64_t evictions() const { return evictions_; }
+  std::uint64_t destroyed() const { return destroyed_; }
 
   template <class F>
   void for_each(F&& visit) const {
@@ -64,6 +65,7 @@ class ObjectIndex {
   std::unordered_map<LocalObject*, std::unique_ptr<LocalObject>> all_;
   std::list<LocalObject*> lru_;  // complete, fetched, unreferenced; front is the oldest
   std::uint64_t evictions_ = 0;
+  std::uint64_t destroyed_ = 0;
 };
 
 }  // namespace lochos

@@ -199,6 +199,9 @@ TEST(Node, EraseDuringAGetEndsItDeleted) {
     std::this_thread::yield();
   ASSERT_OK(cluster.store(1).erase("slow"));
   EXPECT_ERROR(pending.take(), Errc::kDeleted);
+  // The producer's node hears of it from the directory, a moment later.
+  while (cluster.store(0).stats()->objects > 0)
+    std::this_thread::yield();
   EXPECT_ERROR(writer->seal(), Errc::kDeleted);
 }
 
@@ -218,6 +221,8 @@ TEST(Node, AbandonedObjectFailsItsReadersAndFreesTheId) {
     EXPECT_ERROR(pending.take(), size > 65536 ? Errc::kAborted : Errc::kTimedOut);
     ASSERT_OK(cluster.store(1).put("draft", pattern(10, 1)));
     ASSERT_OK(cluster.store(0).erase("draft"));
+    while (cluster.store(1).stats()->objects > 0)
+      std::this_thread::yield();
   }
 }
 
