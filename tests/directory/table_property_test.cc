@@ -312,7 +312,8 @@ RC_GTEST_PROP(TableProperties, NonsenseLeavesNothing, ()) {
       std::visit(
           [](auto& m) {
             if constexpr (requires { m.id; }) m.id = id_of(*rc::gen::inRange<std::uint32_t>(1, 4));
-            if constexpr (requires { m.generation; }) m.generation = *rc::gen::inRange<Generation>(1, 9);
+            if constexpr (requires { m.generation; })
+              m.generation = *rc::gen::inRange<Generation>(1, 9);
             if constexpr (requires { m.edge; }) m.edge = *rc::gen::inRange<EdgeNumber>(1, 30);
             if constexpr (requires { m.inline_bytes; }) {
               if (any<bool>()) m.size = m.inline_bytes.size();
