@@ -22,6 +22,7 @@
 #include "base/error.h"
 #include "base/node_id.h"
 #include "base/object_id.h"
+#include "compute/element.h"
 #include "transport/transport.h"
 
 namespace lochos {
@@ -67,6 +68,19 @@ class SharedBytes {
  private:
   std::shared_ptr<const Bytes> bytes_;
 };
+
+// Counts the reduces of a directory's life, and the plans of one reduce. 0: none.
+using ReduceNumber = std::uint64_t;
+using AttemptNumber = std::uint64_t;
+
+// What a reduce is made from. Value.
+struct ReduceSource {
+  ObjectId id;
+  std::string name;  // for people; may be empty
+  bool operator==(const ReduceSource&) const = default;
+};
+// Bounds one Reduce (it must fit into a frame with the longest names it is likely to carry).
+inline constexpr std::size_t kMaxReduceSources = 4096;
 
 // ---- node to directory ----
 
@@ -210,9 +224,44 @@ struct Members {
   bool operator==(const Members&) const = default;
 };
 
-using NodeMessage =
-    std::variant<Join, Leave, Heartbeat, Hold, Put, Seal, Abandon, Get, CancelGet, EdgeDone,
-                 EdgeFailed, Drop, Erase, Stat, List, Wait, CancelWait, Barrier, Members>;
+// Makes `target` from the first `count` of `sources` to exist. Answer: ReduceReply when the target
+// is complete and can no longer change, or Failed. CancelWait takes it back, and so does the death
+// of the node that asked: then the target does not come into being. Meanwhile the target's id is
+// taken, and gets of it start as soon as its first bytes can be known.
+struct Reduce {
+  RequestNumber request = 0;
+  ObjectId target;
+  std::string name;  // of the target; may be empty
+  std::vector<ReduceSource> sources;  // at most kMaxReduceSources, all different
+  std::uint32_t count = 0;            // 1 … sources.size()
+  ReduceOp op = ReduceOp::kSum;
+  DataType dtype = DataType::kF32;
+  bool deterministic = false;  // the same bits whatever the order of arrival
+  Duration timeout{0};
+  bool operator==(const Reduce&) const = default;
+};
+// A node has finished the target of a reduce: all its bytes are there. Answer: Committed.
+struct ReduceDone {
+  ReduceNumber reduce = 0;
+  std::uint32_t slot = 0;
+  AttemptNumber attempt = 0;
+  bool operator==(const ReduceDone&) const = default;
+};
+// A node cannot go on with its part of a reduce. No answer of its own: the directory finds another
+// way or ends the reduce.
+struct ReduceFailed {
+  ReduceNumber reduce = 0;
+  std::uint32_t slot = 0;
+  AttemptNumber attempt = 0;
+  ObjectId input;  // what could not be had; zero if it is not an input that failed
+  Errc reason = Errc::kConnectionLost;
+  std::string message;
+  bool operator==(const ReduceFailed&) const = default;
+};
+
+using NodeMessage = std::variant<Join, Leave, Heartbeat, Hold, Put, Seal, Abandon, Get, CancelGet,
+                                 EdgeDone, EdgeFailed, Drop, Erase, Stat, List, Wait, CancelWait,
+                                 Barrier, Members, Reduce, ReduceDone, ReduceFailed>;
 
 // ---- directory to node ----
 
@@ -247,6 +296,9 @@ struct Assign {
   NodeId parent;
   std::vector<RailAddress> rails;  // of the parent
   TransportPolicy parent_policy = TransportPolicy::kAuto;
+  // The object is the target of a reduce under way: its bytes may still be replaced by those of
+  // another attempt (Restarted). Readers get it only after Committed.
+  bool uncommitted = false;
   bool operator==(const Assign&) const = default;
 };
 struct Failed {
@@ -338,8 +390,67 @@ struct Withdrawn {
 struct Fenced {
   bool operator==(const Fenced&) const = default;
 };
+struct ReduceReply {
+  RequestNumber request = 0;
+  Generation generation = 0;
+  std::uint64_t size = 0;
+  std::vector<std::uint32_t> included;  // positions in the request's sources, ascending
+  bool operator==(const ReduceReply&) const = default;
+};
+// One of the streams that a ReduceTask combines.
+struct ReduceInput {
+  ObjectId id;  // an object of this node (a source), or the output of another task
+  Generation generation = 0;
+  NodeId node;  // where it is; the receiver itself: no transfer is needed
+  std::vector<RailAddress> rails;
+  TransportPolicy policy = TransportPolicy::kAuto;
+  bool operator==(const ReduceInput&) const = default;
+};
+// Combine these streams, byte for byte as they arrive, in the order given, into `output`. Sent
+// again with more inputs as they become known; nothing is combined before all are. Anyone may pull
+// the output under its id and generation meanwhile. An output that is not the target is known to
+// nobody but this reduce, and ends with ReduceCancel.
+struct ReduceTask {
+  ReduceNumber reduce = 0;
+  std::uint32_t slot = 0;
+  AttemptNumber attempt = 0;
+  ObjectId output;
+  Generation generation = 0;
+  bool is_target = false;  // say ReduceDone at the end, and keep the output like a put
+  std::string name;        // of the target
+  std::uint64_t size = 0;
+  std::uint64_t chunk_bytes = 0;
+  ReduceOp op = ReduceOp::kSum;
+  DataType dtype = DataType::kF32;
+  std::uint32_t divisor = 1;  // the target of an average divides by it
+  std::uint32_t expected_inputs = 0;
+  std::vector<ReduceInput> inputs;  // at least one
+  bool operator==(const ReduceTask&) const = default;
+};
+// The task is no longer needed, or (attempt) another one takes its place. What it made goes, unless
+// it is a committed target.
+struct ReduceCancel {
+  ReduceNumber reduce = 0;
+  std::uint32_t slot = 0;
+  AttemptNumber attempt = 0;
+  bool operator==(const ReduceCancel&) const = default;
+};
+// The reduce that makes this object is done: what is complete of this generation may be read.
+struct Committed {
+  ObjectId id;
+  Generation generation = 0;
+  bool operator==(const Committed&) const = default;
+};
+// The target of a reduce is being made anew: drop what is there of this generation, tell nobody,
+// and ask for the object again.
+struct Restarted {
+  ObjectId id;
+  Generation generation = 0;
+  bool operator==(const Restarted&) const = default;
+};
 using DirectoryMessage =
     std::variant<Joined, PutReply, Inline, Assign, Failed, EraseReply, StatReply, ListReply,
-                 WaitReply, BarrierReply, MembersReply, EdgeRevoked, Deleted, Withdrawn, Fenced>;
+                 WaitReply, BarrierReply, MembersReply, EdgeRevoked, Deleted, Withdrawn, Fenced,
+                 ReduceReply, ReduceTask, ReduceCancel, Committed, Restarted>;
 
 }  // namespace lochos
