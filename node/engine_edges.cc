@@ -187,6 +187,7 @@ void EngineImpl::start_edge(LocalObject& object, const Assign& assignment) {
   edge.rails = assignment.rails;
   edge.parent_policy = assignment.parent_policy;
   edge.chunk = assignment.chunk_bytes;
+  edge.expected = assignment.uncommitted;  // its maker may hear of it after us
   edge.first = object.valid;
   edge.started = now_;
   object.incoming = &edge;
@@ -370,7 +371,9 @@ void EngineImpl::on_peer(Connection& connection, const PullMessage& m) {
       object != nullptr && (object->state == State::kComplete ||
                             object->state == State::kFetching || object->state == State::kFilling);
   if (!have || object->generation != m.generation) {
-    if (m.expected && object == nullptr && parked_.size() < kMaxParkedPulls) {
+    const bool may_come =
+        object == nullptr || object->state == State::kWanted || object->generation < m.generation;
+    if (m.expected && may_come && parked_.size() < kMaxParkedPulls) {
       park(connection, m);
     } else {
       refuse(Errc::kNotFound);

@@ -17,6 +17,8 @@ constexpr std::uint64_t kSliceBytes = 256 * 1024;
 constexpr Duration kFirstStreamRetry = std::chrono::milliseconds(10);
 constexpr std::uint32_t kStreamTries = 6;
 
+constexpr Duration kDirectoryFirst = std::chrono::milliseconds(50);
+
 // How long the pull of an output that is not there yet is kept: its task may be on its way here.
 constexpr Duration kPullPatience = std::chrono::seconds(2);
 
@@ -38,7 +40,8 @@ void EngineImpl::on(LocalClient& client, LocalReduce& m) {
                          .op = m.op,
                          .dtype = m.dtype,
                          .deterministic = m.deterministic,
-                         .timeout = m.timeout});
+                         // Its error, which names what is missing, should come before ours.
+                         .timeout = m.timeout - std::min(m.timeout / 10, kDirectoryFirst)});
 }
 
 void EngineImpl::on(ReduceReply& m) {
