@@ -74,7 +74,6 @@ void ReducePlan::build() {
     }
     const Slot slot = *visit.slot;
     nodes_[slot].children = std::move(visit.children);
-    nodes_[slot].before = nodes_[slot].children.empty() ? 0 : 1;
     for (const Slot below : nodes_[slot].children)
       nodes_[below].parent = slot;
     if (visit.parent) path[*visit.parent].children.push_back(slot);

@@ -90,7 +90,6 @@ class ReducePlan {
   struct Node {
     std::optional<Slot> parent;  // in the full tree
     std::vector<Slot> children;  // in the full tree, in the order of the traversal
-    std::uint32_t before = 0;    // children that come before the node itself: 0 or 1
     bool filled = false;
     std::uint32_t owner = 0;
     std::vector<std::uint32_t> sources;
