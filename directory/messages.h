@@ -205,7 +205,7 @@ struct Wait {
   bool operator==(const Wait&) const = default;
 };
 inline constexpr std::size_t kMaxWaitIds = 10'000;
-// Takes back a Wait or a Barrier.
+// Takes back a Wait, a Barrier or a Reduce.
 struct CancelWait {
   RequestNumber request = 0;
   bool operator==(const CancelWait&) const = default;
@@ -231,7 +231,7 @@ struct Members {
 struct Reduce {
   RequestNumber request = 0;
   ObjectId target;
-  std::string name;  // of the target; may be empty
+  std::string name;                   // of the target; may be empty
   std::vector<ReduceSource> sources;  // at most kMaxReduceSources, all different
   std::uint32_t count = 0;            // 1 … sources.size()
   ReduceOp op = ReduceOp::kSum;

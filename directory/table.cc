@@ -10,7 +10,10 @@ Table::Table(const TableOptions& options) : state_(std::make_unique<TableState>(
 Table::~Table() = default;
 
 Result<NodeId> Table::join(Instant now, const Join& join, Actions& out) {
-  return state_->join(join, Turn{now, out});
+  const Turn turn{now, out};
+  auto joined = state_->join(join, turn);
+  state_->settle_reduces(turn);
+  return joined;
 }
 
 void Table::apply(Instant now, NodeId from, const NodeMessage& message, Actions& out) {
@@ -23,14 +26,17 @@ void Table::apply(Instant now, NodeId from, const NodeMessage& message, Actions&
   const Turn turn{now, out};
   if (std::holds_alternative<Leave>(message)) {
     state_->remove_member(*member, true, turn);
-    return;
+  } else {
+    std::visit([&](const auto& m) { state_->on(*member, m, turn); }, message);
   }
-  std::visit([&](const auto& m) { state_->on(*member, m, turn); }, message);
+  state_->settle_reduces(turn);
 }
 
 void Table::disconnect(Instant now, NodeId node, Actions& out) {
   if (Member* member = state_->find_member(node)) {
-    state_->remove_member(*member, false, Turn{now, out});
+    const Turn turn{now, out};
+    state_->remove_member(*member, false, turn);
+    state_->settle_reduces(turn);
   }
 }
 
@@ -38,6 +44,7 @@ void Table::tick(Instant now, Actions& out) {
   const Turn turn{now, out};
   state_->check_liveness(turn);
   state_->run_timers(turn);
+  state_->settle_reduces(turn);
 }
 
 Instant Table::next_deadline() const {
@@ -63,6 +70,7 @@ void TableState::run_timers(const Turn& turn) {
     set_retry_at(copy, kNever);
     if (copy.entry->has_source()) assign(copy, Patience::kNone, turn);
   }
+  expire_reduces(turn);
   forget_erased(turn.now);
 }
 
@@ -70,6 +78,7 @@ Instant TableState::next_deadline() const {
   Instant next = liveness_at_;
   if (!losses_.empty()) next = std::min(next, losses_.begin()->first);
   if (!retries_.empty()) next = std::min(next, retries_.begin()->first);
+  if (!reduce_deadlines_.empty()) next = std::min(next, reduce_deadlines_.begin()->first);
   if (!erased_queue_.empty()) next = std::min(next, erased_queue_.front().until);
   return next;
 }
@@ -83,7 +92,8 @@ TableStats TableState::stats() const {
   stats.edges = edges_;
   stats.waits = waits_;
   stats.barriers = barriers_.size();
-  stats.timers = losses_.size() + retries_.size() + erased_queue_.size();
+  stats.reduces = reduces_.size();
+  stats.timers = losses_.size() + retries_.size() + reduce_deadlines_.size() + erased_queue_.size();
   stats.inline_bytes = inline_bytes_;
   return stats;
 }

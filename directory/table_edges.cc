@@ -124,7 +124,8 @@ void TableState::send_assign(const Copy& copy, const Turn& turn) {
                                  .chunk_bytes = entry.chunk_bytes,
                                  .parent = parent.node,
                                  .rails = parent.join.rails,
-                                 .parent_policy = parent.join.policy});
+                                 .parent_policy = parent.join.policy,
+                                 .uncommitted = entry.maker != nullptr});
 }
 
 void TableState::serve_waiting(Entry& entry, const Turn& turn) {

@@ -77,6 +77,11 @@ Member* TableState::find_member(NodeId node) {
   return found != members_.end() && found->second->node == node ? found->second.get() : nullptr;
 }
 
+Member* TableState::find_number(std::uint32_t number) {
+  const auto found = members_.find(number);
+  return found != members_.end() ? found->second.get() : nullptr;
+}
+
 void TableState::remove_member(Member& member, bool clean, const Turn& turn) {
   if (!clean) {
     any_break_off_ = true;
@@ -84,6 +89,8 @@ void TableState::remove_member(Member& member, bool clean, const Turn& turn) {
   }
   // Out of the map first: nothing that follows may choose it.
   auto owner = std::move(members_.extract(member.node.number).mapped());
+  while (!owner->reduces.empty())
+    cancel_reduce(*owner, owner->reduces.begin()->first, turn);
   while (!owner->waits.empty())
     forget_wait(*owner->waits.begin()->second);
   while (!owner->copies.empty()) {

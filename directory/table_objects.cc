@@ -61,6 +61,7 @@ Entry& TableState::entry_for(const ObjectId& id) {
 
 void TableState::release_if_unused(Entry& entry) {
   if (entry.exists() || entry.copies > 0 || !entry.watchers.empty()) return;
+  if (entry.maker != nullptr || !entry.feeds.empty()) return;
   const ObjectId id = entry.id;
   entries_.erase(id);
 }
@@ -68,6 +69,7 @@ void TableState::release_if_unused(Entry& entry) {
 void TableState::begin_generation(Entry& entry, Generation generation, const std::string& name,
                                   std::uint64_t size) {
   entry.generation = generation;
+  entry.ended_because = Errc::kObjectLost;
   entry.name = name;
   entry.size = size;
   last_generation_ = std::max(last_generation_, generation);
@@ -90,7 +92,6 @@ void TableState::announce(Entry& entry, const Turn& turn) {
 // knows already. Gets that were never given any of it may be kept for the next generation.
 void TableState::end_generation(Entry& entry, Errc reason, Member* silent, Keep keep,
                                 const Turn& turn) {
-  set_loss_at(entry, kNever);
   for (Copy* copy = entry.first; copy != nullptr;) {
     Copy* const next = copy->next;
     const bool untouched = copy->state == CopyState::kWaiting && !copy->assigned;
@@ -111,7 +112,15 @@ void TableState::end_generation(Entry& entry, Errc reason, Member* silent, Keep 
                 Withdrawn{.id = entry.id, .generation = entry.generation, .reason = reason});
     }
   });
+  entry.ended_because = reason;
+  close_generation(entry);
+}
+
+// Every copy has been dealt with: nothing is under the id.
+void TableState::close_generation(Entry& entry) {
+  set_loss_at(entry, kNever);
   entry.readers.clear();
+  note_source_change(entry);
   exists_no_more(entry);
   ordered_.erase(&entry);
   inline_bytes_ -= entry.inline_bytes.size();
@@ -180,6 +189,7 @@ void TableState::set_state(Copy& copy, CopyState state) {
 // Ends the record. REQUIRES: it feeds nobody, or those it feeds are taken out as well.
 void TableState::take_out(Copy& copy) {
   Entry& entry = *copy.entry;
+  if (is_source(copy)) note_source_change(entry);
   entry.planner.remove(copy, [](PlanNode&) {});
   set_state(copy, CopyState::kFilling);  // the one that is counted nowhere
   (copy.prev != nullptr ? copy.prev->next : entry.first) = copy.next;
@@ -202,6 +212,7 @@ void TableState::add_reader(Entry& entry, Member& member) {
 }
 
 void TableState::add_holder(Entry& entry, Member& member, bool complete) {
+  note_source_change(entry);
   Copy* copy = find_copy(member, entry);
   if (entry.is_inline) {
     if (copy != nullptr) take_out(*copy);
@@ -238,6 +249,12 @@ void TableState::on(Member& from, const Put& put, const Turn& turn) {
     serve_waiting(entry, turn);
     return;
   }
+  if (entry.maker != nullptr) {
+    turn.send(from, Failed{.request = put.request,
+                           .code = Errc::kAlreadyExists,
+                           .message = "the id is the target of a reduce under way"});
+    return;
+  }
   if (entry.exists() && entry.has_source()) {
     turn.send(from, Failed{.request = put.request,
                            .code = Errc::kAlreadyExists,
@@ -271,6 +288,7 @@ void TableState::on(Member& from, const Hold& hold, const Turn& turn) {
   };
   if (!valid(hold) || erased_lately(hold.id, hold.generation)) return refuse();
   Entry* existing = find_entry(hold.id);
+  if (existing != nullptr && existing->maker != nullptr) return refuse();
   if (existing != nullptr && existing->exists()) {
     const bool other_object =
         existing->generation == hold.generation && existing->size != hold.size;
@@ -326,7 +344,9 @@ void TableState::on(Member& from, const Drop& message, const Turn& turn) {
 void TableState::on(Member& from, const Erase& message, const Turn& turn) {
   Entry* entry = find_entry(message.id);
   const bool existed = entry != nullptr && entry->exists();
-  if (existed) {
+  if (existed && entry->maker != nullptr) {
+    fail_reduce(*entry->maker, Errc::kDeleted, "its target was erased", turn);
+  } else if (existed) {
     remember_erased(*entry, turn);
     end_generation(*entry, Errc::kDeleted, nullptr, Keep::kNothing, turn);
     release_if_unused(*entry);

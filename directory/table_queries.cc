@@ -147,7 +147,8 @@ void TableState::exists_no_more(Entry& entry) {
     --wait->existing;
 }
 
-void TableState::on(Member& from, const CancelWait& message, const Turn&) {
+void TableState::on(Member& from, const CancelWait& message, const Turn& turn) {
+  cancel_reduce(from, message.request, turn);
   if (const auto wait = from.waits.find(message.request); wait != from.waits.end()) {
     forget_wait(*wait->second);
   }

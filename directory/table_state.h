@@ -1,6 +1,6 @@
 // The inside of a Table (table.h), cut by concern: table.cc (dispatch, time), table_members.cc,
 // table_objects.cc (put, erase, hold …), table_edges.cc (get, planning, loss), table_queries.cc
-// (stat, list, wait, barrier). Not for others.
+// (stat, list, wait, barrier), table_reduce.cc. Not for others.
 //
 // Ownership: members own their copies and waits; the table owns members and entries. Every pointer
 // below is valid as long as both its ends exist: whoever dies is unlinked first.
@@ -18,6 +18,7 @@
 
 #include "directory/reader_set.h"
 #include "directory/table.h"
+#include "directory/table_reduce.h"
 #include "scheduler/broadcast_planner.h"
 #include "scheduler/link_model.h"
 
@@ -83,6 +84,10 @@ struct Entry {
   Instant loss_at = kNever;
   BroadcastPlanner planner;
   std::vector<WaitRecord*> watchers;
+  ReduceRecord* maker = nullptr;  // the running reduce whose target this is
+  std::vector<std::pair<ReduceRecord*, std::uint32_t>>
+      feeds;                               // reduces it is a source of, and which
+  Errc ended_because = Errc::kObjectLost;  // the latest life
 
   bool exists() const { return generation != 0; }
   // Somewhere there is, or will be, every byte.
@@ -97,6 +102,7 @@ struct Member {
   Instant last_heard;
   std::unordered_map<Entry*, std::unique_ptr<Copy>> copies;
   std::unordered_map<RequestNumber, std::unique_ptr<WaitRecord>> waits;
+  std::unordered_map<RequestNumber, ReduceRecord*> reduces;  // that it asked for
 };
 
 struct BarrierRoom {
@@ -145,6 +151,13 @@ class TableState {
   void on(Member& from, const CancelWait& message, const Turn& turn);
   void on(Member& from, const Barrier& message, const Turn& turn);
 
+  // table_reduce.cc
+  void on(Member& from, const Reduce& message, const Turn& turn);
+  void on(Member& from, const ReduceDone& message, const Turn& turn);
+  void on(Member& from, const ReduceFailed& message, const Turn& turn);
+  // Looks at what happened to sources of reduces since the last time. At the end of each call.
+  void settle_reduces(const Turn& turn);
+
   // Said before or after membership, or says only that the sender lives: see apply().
   void on(Member&, const Join&, const Turn&) {}
   void on(Member&, const Leave&, const Turn&) {}
@@ -167,6 +180,7 @@ class TableState {
   void add_reader(Entry& entry, Member& member);
   enum class Keep : bool { kNothing, kNewWaiters };
   void end_generation(Entry& entry, Errc reason, Member* silent, Keep keep, const Turn& turn);
+  void close_generation(Entry& entry);
   void tell_ended(const Copy& copy, Errc reason, const Turn& turn);
   bool is_same_put(const Entry& entry, const Member& from, const Put& message) const;
   void add_holder(Entry& entry, Member& member, bool complete);
@@ -201,6 +215,45 @@ class TableState {
   void forget_wait(WaitRecord& wait);
   void leave_barriers(Member& member, const Turn& turn);
 
+  // Reduces (table_reduce.cc).
+  static bool is_source(const Copy& copy) {
+    return copy.state == CopyState::kComplete || copy.state == CopyState::kFilling;
+  }
+  Member* find_number(std::uint32_t number);
+  void note_source_change(Entry& entry);
+  void note_change(ReduceRecord& reduce, std::uint32_t position);
+  bool holds(const ReduceRecord::Contribution& contribution);
+  bool drop_contribution_if_gone(ReduceRecord& reduce, std::uint32_t position, const Turn& turn);
+  static Copy* choose_contributor(Entry& entry, const ReduceRecord::Contribution& contribution);
+  bool take_contribution(ReduceRecord& reduce, std::uint32_t position, const Turn& turn);
+  bool check_size(ReduceRecord& reduce, std::uint32_t position, const Turn& turn);
+  void reduce_inline(ReduceRecord& reduce, const Turn& turn);
+  bool add_to_plan(ReduceRecord& reduce, std::uint32_t position, const Turn& turn);
+  bool drop_from_plan(ReduceRecord& reduce, std::uint32_t position, const Turn& turn);
+  void begin_plan(ReduceRecord& reduce);
+  bool check_attempts(ReduceRecord& reduce, const Turn& turn);
+  void apply_plan(ReduceRecord& reduce, const ReducePlan::Changes& changes, const Turn& turn);
+  static std::uint32_t source_position(const ReduceRecord& reduce, std::uint32_t in_plan);
+  static bool needs_task(const ReduceRecord& reduce, ReducePlan::Slot slot);
+  static bool is_root(const ReduceRecord& reduce, ReducePlan::Slot slot);
+  static ReduceInput input_at(Member& member, const ObjectId& id, Generation generation);
+  std::vector<ReduceInput> inputs_of(ReduceRecord& reduce, ReducePlan::Slot slot, const Turn& turn);
+  void update_task(ReduceRecord& reduce, ReducePlan::Slot slot, const Turn& turn);
+  void begin_target(ReduceRecord& reduce, ReduceRecord::SlotTask& task, Member& owner);
+  void cancel_task(ReduceRecord& reduce, ReducePlan::Slot slot, const Turn& turn);
+  void restart_target(Entry& target, const Turn& turn);
+  void restart_upwards(ReduceRecord& reduce, ReducePlan::Slot slot, const Turn& turn);
+  void contribution_failed(ReduceRecord& reduce, std::uint32_t position,
+                           const ReduceFailed& message, const Turn& turn);
+  void commit_if_final(ReduceRecord& reduce, const Turn& turn);
+  static std::string missing_sources(const ReduceRecord& reduce);
+  void expire_reduces(const Turn& turn);
+  void cancel_reduce(Member& caller, RequestNumber request, const Turn& turn);
+  void fail_reduce(ReduceRecord& reduce, Errc code, std::string message, const Turn& turn);
+  void abandon_target(ReduceRecord& reduce, Errc reason, const Turn& turn);
+  void end_reduce(ReduceRecord& reduce, const Turn& turn);
+  void end_record(ReduceRecord& reduce);
+
   void forget_erased(Instant now);
 
   const TableOptions options_;
@@ -224,6 +277,11 @@ class TableState {
   };
   std::deque<Erased> erased_queue_;
   std::unordered_map<ObjectId, Generation, ObjectIdHash> erased_;
+
+  std::unordered_map<ReduceNumber, std::unique_ptr<ReduceRecord>> reduces_;
+  std::set<std::pair<Instant, ReduceRecord*>> reduce_deadlines_;
+  std::vector<ReduceNumber> changed_reduces_;
+  ReduceNumber last_reduce_ = 0;
 
   Generation last_generation_;
   std::uint64_t last_incarnation_;

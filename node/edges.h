@@ -35,6 +35,7 @@ struct IncomingEdge {
   State state = State::kConnecting;
   std::uint64_t first = 0;  // where this edge began
   std::uint64_t chunk = 0;
+  bool expected = false;  // the parent may get the object only after our pull
   Instant started{};
   std::uint32_t tried_kinds = 0;  // bit per TransportKind
   bool seek_another = false;      // kStopping: ask the directory for another parent when it is over

@@ -58,6 +58,7 @@ EngineImpl::EngineImpl(EngineOptions options, std::unique_ptr<Pool> pool, std::v
       draining_external_.erase(draining);
     if (const OperationNumber waiting = std::exchange(object.erase_waiting, 0))
       finish(waiting, LocalPayload(LocalDone{}));
+    if (object.shares != nullptr) index_.drop_reference(*object.shares);
   };
 }
 
@@ -76,6 +77,7 @@ bool EngineImpl::turn(Instant now) {
   bool busy = poll_directory();
   for (std::size_t rail = 0; rail < rails_.size(); ++rail)
     busy |= poll_rail(rail);
+  busy |= combine();
   pump();
   for (LocalObject* object : std::exchange(progressed_, {}))
     report_progress(*object);
@@ -86,7 +88,7 @@ bool EngineImpl::turn(Instant now) {
 }
 
 bool EngineImpl::arm() {
-  if (!ready_edges_.empty()) return false;
+  if (!ready_edges_.empty() || !ready_reduces_.empty()) return false;
   for (Rail& rail : rails_) {
     if (!rail.transport->arm()) return false;
   }
@@ -149,6 +151,14 @@ void EngineImpl::run_timers(Instant now) {
   while (!timers_.empty() && timers_.begin()->first <= now) {
     const auto [due, timer] = *timers_.begin();
     timers_.erase(timers_.begin());
+    if (timer.parked) {
+      expire_parked(*timer.object);
+      continue;
+    }
+    if (timer.reduce.first != 0) {
+      retry_stream(timer);
+      continue;
+    }
     if (timer.object) {
       LocalObject* object = index_.find(*timer.object);
       if (object != nullptr && object->ask_at == due && object->state == State::kFetching)

@@ -183,19 +183,23 @@ void EngineImpl::on(LocalClient& client, LocalPutInline& m) {
 // Puts the object under its id and asks the directory for it. Local readers that were waiting for
 // the id wait for this object from now on.
 void EngineImpl::claim(LocalObject& object) {
-  if (LocalObject* wanted = index_.find(object.id); wanted != nullptr) {
-    LOCHOS_CHECK(wanted->state == State::kWanted);
-    forget_request(*wanted);
-    for (const OperationNumber waiter : wanted->waiters) {
-      operations_.at(waiter).object = &object;
-      object.waiters.push_back(waiter);
-    }
-    wanted->waiters.clear();
-    index_.retire(*wanted);
-  }
+  take_over_wanted(object);
   object.state = State::kClaiming;
   index_.enter(object);
   send_put(object);
+}
+
+void EngineImpl::take_over_wanted(LocalObject& object) {
+  LocalObject* wanted = index_.find(object.id);
+  if (wanted == nullptr) return;
+  LOCHOS_CHECK(wanted->state == State::kWanted);
+  forget_request(*wanted);
+  for (const OperationNumber waiter : wanted->waiters) {
+    operations_.at(waiter).object = &object;
+    object.waiters.push_back(waiter);
+  }
+  wanted->waiters.clear();
+  index_.retire(*wanted);
 }
 
 void EngineImpl::on(LocalClient& client, LocalPublish& m) {

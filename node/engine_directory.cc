@@ -29,6 +29,7 @@ void EngineImpl::on(Joined& m) {
   hello.max_message_bytes = kMaxPeerMessageBytes;
   for (Rail& rail : rails_)
     rail.transport->set_hello(hello);
+  forget_reduces();
 
   // A Put that was to be undone died with the connection that knew it.
   std::erase_if(outstanding_, [](const auto& entry) { return entry.second.undo_put; });
@@ -194,6 +195,7 @@ void EngineImpl::on(Assign& m) {
     if (object->name.empty()) object->name = m.name;
     object->state = State::kFetching;
   }
+  object->uncommitted = m.uncommitted;
   start_edge(*object, m);
 }
 
@@ -276,13 +278,7 @@ void EngineImpl::on(Failed& m) {
     const ObjectId id = object.id;
     const std::string name = object.name;
     withdraw(object, std::move(error));
-    if (readers.empty()) return;
-    LocalObject& wanted = index_.make(id, name);
-    index_.enter(wanted);
-    for (const OperationNumber number : readers)
-      operations_.at(number).object = &wanted;
-    wanted.waiters = std::move(readers);
-    request_object(wanted);
+    if (!readers.empty()) seek_anew(id, name, std::move(readers));
     return;
   }
   withdraw(object, std::move(error));

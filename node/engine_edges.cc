@@ -21,6 +21,9 @@ constexpr Duration kStopTimeout = std::chrono::seconds(5);
 constexpr Duration kFirstRetryDelay = std::chrono::milliseconds(20);
 constexpr Duration kLongestRetryDelay = std::chrono::seconds(1);
 
+// Pulls kept for what is not here yet; a bound on what peers can make this node remember.
+constexpr std::size_t kMaxParkedPulls = 4096;
+
 std::uint32_t bit(TransportKind kind) {
   return 1U << static_cast<unsigned>(kind);
 }
@@ -77,6 +80,7 @@ void EngineImpl::lose_connection(Connection& connection, const Error& error) {
                   to_string(connection.kind), error.to_string());
     }
   }
+  unpark_all(connection);
   const std::vector<OutgoingEdge*> outgoing = std::exchange(connection.outgoing, {});
   for (OutgoingEdge* edge : outgoing) {
     LOCHOS_CHECK(edge->in_flight_count ==
@@ -183,6 +187,7 @@ void EngineImpl::start_edge(LocalObject& object, const Assign& assignment) {
   edge.rails = assignment.rails;
   edge.parent_policy = assignment.parent_policy;
   edge.chunk = assignment.chunk_bytes;
+  edge.expected = assignment.uncommitted;  // its maker may hear of it after us
   edge.first = object.valid;
   edge.started = now_;
   object.incoming = &edge;
@@ -195,7 +200,7 @@ void EngineImpl::connect_edge(IncomingEdge& edge) {
   auto reached =
       links_.reach({edge.parent, &edge.rails, edge.parent_policy}, edge.tried_kinds, now_);
   if (!reached) {
-    if (reached.error().code() == Errc::kUnsupported) {
+    if (reached.error().code() == Errc::kUnsupported && edge.object->feeds == nullptr) {
       // No other parent can help with a policy that excludes everybody: the readers must know.
       LocalObject& object = *edge.object;
       const Error error = reached.error();
@@ -205,7 +210,7 @@ void EngineImpl::connect_edge(IncomingEdge& edge) {
       return;
     }
     edge.seek_another = true;
-    edge.reason = Errc::kUnreachable;
+    edge.reason = reached.error().code();
     end_incoming(edge);
     return;
   }
@@ -229,7 +234,7 @@ void EngineImpl::send_pull(IncomingEdge& edge) {
   links_.send(
       connection,
       PullMessage{edge.slot, edge.number, object.id, object.generation, edge.first, edge.chunk,
-                  region.remote_address(index_.data(object)), region.remote_key()});
+                  region.remote_address(index_.data(object)), region.remote_key(), edge.expected});
 }
 
 void EngineImpl::on_chunk(Connection& connection, std::uint32_t slot) {
@@ -302,7 +307,9 @@ void EngineImpl::end_incoming(IncomingEdge& edge) {
   free_slots_.push_back(edge.slot);
 
   const bool alive = object.state == State::kFetching;
-  if (alive && object.valid == object.size) {
+  if (object.feeds != nullptr) {
+    if (edge.seek_another && object.valid < object.size) on_stream_failure(object, edge);
+  } else if (alive && object.valid == object.size) {
     outstanding_.erase(std::exchange(object.directory_request, 0));
     if (edge.assigned_to == node_) {
       directory_->send(EdgeDone{edge.number, object.id, object.generation, object.size - edge.first,
@@ -311,7 +318,7 @@ void EngineImpl::end_incoming(IncomingEdge& edge) {
       directory_->send(
           Hold{object.id, object.generation, object.name, object.size, true, object.origin, {}});
     }
-    complete(object);
+    if (!object.uncommitted) complete(object);  // else Committed will come
   } else if (alive && edge.seek_another) {
     ++edges_failed_;
     ask_again(object, edge);
@@ -348,6 +355,8 @@ void EngineImpl::advance(LocalObject& object, std::uint64_t valid) {
   object.valid = valid;
   for (OutgoingEdge* edge : object.outgoing)
     make_ready(*edge);
+  for (ReduceWork* work : object.consumers)
+    make_ready(*work);
   if (!object.waiters.empty()) progressed_.insert(&object);
 }
 
@@ -362,7 +371,13 @@ void EngineImpl::on_peer(Connection& connection, const PullMessage& m) {
       object != nullptr && (object->state == State::kComplete ||
                             object->state == State::kFetching || object->state == State::kFilling);
   if (!have || object->generation != m.generation) {
-    refuse(Errc::kNotFound);
+    const bool may_come =
+        object == nullptr || object->state == State::kWanted || object->generation < m.generation;
+    if (m.expected && may_come && parked_.size() < kMaxParkedPulls) {
+      park(connection, m);
+    } else {
+      refuse(Errc::kNotFound);
+    }
     return;
   }
   const std::uint64_t limit = rails_[connection.rail].transport->limits().max_transfer_bytes;
@@ -394,7 +409,8 @@ void EngineImpl::on_peer(Connection& connection, const CancelPullMessage& m) {
     end_outgoing(*edge, Errc::kCancelled);
     return;
   }
-  // It has ended by itself; the child may still wait for the word.
+  // It is parked, or has ended by itself; the child may still wait for the word.
+  unpark(connection, m.slot, m.edge);
   links_.send(connection, PullEndMessage{m.slot, m.edge, Errc::kCancelled});
 }
 

@@ -1,6 +1,6 @@
 // The engine's insides. One class, cut by concern: engine.cc (turn, time, life), engine_clients.cc
 // (what local clients ask), engine_directory.cc (what the directory says), engine_edges.cc
-// (connections and transfers).
+// (connections and transfers), engine_reduce.cc (combining streams).
 #pragma once
 
 #include <map>
@@ -15,6 +15,7 @@
 #include "node/engine.h"
 #include "node/object_index.h"
 #include "node/peer_links.h"
+#include "node/reduce_work.h"
 
 namespace lochos {
 
@@ -85,9 +86,19 @@ class EngineImpl final : public Engine {
 
   // Something to look at later. Never taken back: what has been settled by then is ignored.
   struct Timer {
-    std::optional<ObjectId> object;  // report its failed edge
-    std::uint32_t slot = 0;          // else: has the parent of this incoming edge stopped?
+    std::optional<ObjectId> object;  // report its failed edge, or what the fields below say
+    std::uint32_t slot = 0;          // without object: has the parent of this edge stopped?
     EdgeNumber edge = 0;
+    ReduceKey reduce{};  // pull this stream of it again
+    AttemptNumber attempt = 0;
+    bool parked = false;  // the object's parked pulls have waited long enough
+  };
+
+  // A pull of what is not here yet.
+  struct ParkedPull {
+    Connection* connection = nullptr;
+    PullMessage pull;
+    Instant until{};
   };
 
   // --- engine_clients.cc ---
@@ -106,6 +117,7 @@ class EngineImpl final : public Engine {
   void on(LocalClient& client, LocalErase& m);
   void on(LocalClient& client, LocalBarrier& m);
   void on(LocalClient& client, LocalStats& m);
+  void on(LocalClient& client, LocalReduce& m);
   OperationNumber begin(LocalClient& client, LocalRequestNumber request, const char* name,
                         std::string object_name, Duration timeout);
   void finish(OperationNumber number, Result<LocalPayload> result);
@@ -115,6 +127,8 @@ class EngineImpl final : public Engine {
   void give_up(OperationNumber number, Error error);
   void pass_on(OperationNumber number, NodeMessage message);
   void claim(LocalObject& object);
+  // Local readers that wait for the object's id wait for this object from now on.
+  void take_over_wanted(LocalObject& object);
   void deliver_view(OperationNumber number, LocalObject& object);
   void report_progress(LocalObject& object);
   PinNumber open_pin(LocalClient& client, LocalObject& object);
@@ -152,6 +166,36 @@ class EngineImpl final : public Engine {
   // Ends the object's life under its id: readers fail with `reason`, edges end, storage goes when
   // unused.
   void withdraw(LocalObject& object, Error reason);
+
+  // --- engine_reduce.cc ---
+  void on(ReduceReply& m);
+  void on(ReduceTask& m);
+  void on(ReduceCancel& m);
+  void on(Committed& m);
+  void on(Restarted& m);
+  void restart(LocalObject& object);
+  void seek_anew(const ObjectId& id, const std::string& name, std::vector<OperationNumber> readers);
+  void forget_reduces();
+  void add_streams(ReduceWork& work, const std::vector<ReduceInput>& inputs);
+  bool add_local_stream(ReduceWork& work, const ReduceInput& input);
+  bool add_remote_stream(ReduceWork& work, const ReduceInput& input);
+  static ReduceStream& stream_of(ReduceWork& work, const LocalObject& staging);
+  void start_stream(ReduceWork& work, LocalObject& staging);
+  void on_stream_failure(LocalObject& staging, const IncomingEdge& edge);
+  void retry_stream(const Timer& timer);
+  void report_reduce_failure(const ReduceTask& task, const ObjectId& input, Errc reason,
+                             std::string message);
+  void make_ready(ReduceWork& work);
+  bool combine();
+  void combine_slice(ReduceWork& work);
+  void finish_reduce(ReduceWork& work);
+  void release_streams(ReduceWork& work);
+  void end_reduce(ReduceWork& work, Errc reason);
+  void park(Connection& connection, const PullMessage& m);
+  void serve_parked(const LocalObject& object);
+  void expire_parked(const ObjectId& id);
+  bool unpark(const Connection& connection, std::uint32_t slot, EdgeNumber edge);
+  void unpark_all(const Connection& connection);
 
   // --- engine_edges.cc ---
   bool poll_rail(std::size_t rail);
@@ -216,6 +260,11 @@ class EngineImpl final : public Engine {
   std::vector<OutgoingEdge*> ready_edges_;
   std::vector<OutgoingEdge*> pumping_;           // kept to reuse its memory
   std::unordered_set<LocalObject*> progressed_;  // this turn, with readers that want to know
+  std::map<ReduceKey, std::unique_ptr<ReduceWork>> reduces_;
+  std::vector<ReduceWork*> ready_reduces_;
+  std::vector<ReduceWork*> combining_;    // kept to reuse its memory
+  std::vector<const std::byte*> inputs_;  // of one slice; kept to reuse its memory
+  std::unordered_multimap<ObjectId, ParkedPull, ObjectIdHash> parked_;
   std::vector<ChannelEvent> directory_events_;
   std::vector<Completion> completions_;
   std::vector<ConnectionEvent> connection_events_;

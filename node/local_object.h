@@ -19,6 +19,7 @@ using OperationNumber = std::uint64_t;  // a local client's request under way; 0
 
 struct IncomingEdge;
 struct OutgoingEdge;
+struct ReduceWork;
 
 // What to tell the directory about an edge that ended before its time.
 struct FailedEdge {
@@ -57,6 +58,15 @@ struct LocalObject {
 
   // Views, writers and edges that need the storage to stay. Storage is freed when retired and zero.
   std::uint32_t references = 0;
+
+  // The target of a reduce under way: readers get it only after Committed.
+  bool uncommitted = false;
+  ReduceWork* maker = nullptr;  // the work here whose output this is
+  // What an edge fills for one reduce alone; not in the index. Its storage may be a part of another
+  // object's, which is referenced.
+  ReduceWork* feeds = nullptr;
+  LocalObject* shares = nullptr;
+  std::vector<ReduceWork*> consumers;  // work that combines these bytes as they come
 
   std::vector<OperationNumber> waiters;  // local gets
   std::vector<OutgoingEdge*> outgoing;

@@ -27,7 +27,7 @@ using Packed = std::pair<wire::Body, flatbuffers::Offset<void>>;
 Packed pack(Builder& builder, const PullMessage& m) {
   const wire::Id id = to_wire(m.id);
   return {wire::Body::Pull, wire::CreatePull(builder, m.slot, m.edge, &id, m.generation, m.first,
-                                             m.chunk, m.address, m.key)
+                                             m.chunk, m.address, m.key, m.expected)
                                 .Union()};
 }
 Packed pack(Builder& builder, const CancelPullMessage& m) {
@@ -67,8 +67,9 @@ Result<PeerMessage> decode_peer_message(std::span<const std::byte> bytes) {
   switch (message->body_type()) {
     case wire::Body::Pull: {
       const auto* m = message->body_as_Pull();
-      return PullMessage{m->slot(),  m->edge(),  from_wire(*m->id()), m->generation(),
-                         m->first(), m->chunk(), m->address(),        m->key()};
+      return PullMessage{m->slot(),       m->edge(),  from_wire(*m->id()),
+                         m->generation(), m->first(), m->chunk(),
+                         m->address(),    m->key(),   m->expected()};
     }
     case wire::Body::CancelPull: {
       const auto* m = message->body_as_CancelPull();

@@ -20,6 +20,7 @@ struct PullMessage {
   std::uint64_t chunk = 0;
   std::uint64_t address = 0;
   std::uint64_t key = 0;
+  bool expected = false;  // the parent may get the object only after this: it waits a little
 };
 struct CancelPullMessage {
   std::uint32_t slot = 0;
