@@ -76,6 +76,23 @@ Body encode(Builder& b, const LocalBarrier& m) {
 Body encode(Builder& b, const LocalStats&) {
   return {RequestBody::Stats, wire::CreateStats(b).Union()};
 }
+Body encode(Builder& b, const LocalReduce& m) {
+  std::vector<flatbuffers::Offset<wire::ReduceSource>> offsets;
+  offsets.reserve(m.sources.size());
+  for (const ReduceSource& source : m.sources) {
+    const auto name = to_wire(b, source.name);
+    const auto id = to_wire(source.id);
+    offsets.push_back(wire::CreateReduceSource(b, &id, name));
+  }
+  const auto sources = b.CreateVector(offsets);
+  const auto name = to_wire(b, m.name);
+  const auto target = to_wire(m.target);
+  return {
+      RequestBody::Reduce,
+      wire::CreateReduce(b, &target, name, sources, m.count, static_cast<std::uint8_t>(m.op),
+                         static_cast<std::uint8_t>(m.dtype), m.deterministic, to_wire(m.timeout))
+          .Union()};
+}
 // Never sent: append_frame() refuses it.
 Body encode(Builder&, const LocalPutUserMemory&) {
   return {RequestBody::NONE, 0};
@@ -121,6 +138,50 @@ Result<LocalMessage> decode_wait(LocalRequestNumber number, const wire::Wait& m)
       wait.ids.push_back(from_wire(*id));
   }
   return wait;
+}
+
+bool is_name(const flatbuffers::String* text) {
+  return text == nullptr || text->size() <= kMaxNameBytes;
+}
+
+// Errors: kProtocol for what others rely on: how many sources there are, how long their names are,
+// and that the enumerations may be looked up in tables.
+Status check_reduce(const wire::Reduce& m) {
+  const std::size_t count = m.sources() == nullptr ? 0 : m.sources()->size();
+  if (count > kMaxReduceSources) {
+    return fail(Errc::kProtocol,
+                fmt::format("a reduce of {} sources; the limit is {}", count, kMaxReduceSources));
+  }
+  if (m.op() >= kReduceOps.size() || m.dtype() >= kDataTypes.size()) {
+    return fail(Errc::kProtocol, fmt::format("a reduce of unknown operation {} or element type {}",
+                                             m.op(), m.dtype()));
+  }
+  bool named = is_name(m.name());
+  for (std::size_t i = 0; i < count && named; ++i)
+    named = is_name(m.sources()->Get(static_cast<flatbuffers::uoffset_t>(i))->name());
+  if (!named) {
+    return fail(Errc::kProtocol,
+                fmt::format("a reduce with a name of more than {} bytes", kMaxNameBytes));
+  }
+  return {};
+}
+
+Result<LocalMessage> decode_reduce(LocalRequestNumber number, const wire::Reduce& m) {
+  if (auto sound = check_reduce(m); !sound) return fail(std::move(sound.error()));
+  LocalReduce reduce{.request = number,
+                     .target = from_wire(*m.target()),
+                     .name = from_wire(m.name()),
+                     .sources = {},
+                     .count = m.count(),
+                     .op = static_cast<ReduceOp>(m.op()),
+                     .dtype = static_cast<DataType>(m.dtype()),
+                     .deterministic = m.deterministic(),
+                     .timeout = duration_from_wire(m.timeout())};
+  if (m.sources() == nullptr) return reduce;
+  reduce.sources.reserve(m.sources()->size());
+  for (const wire::ReduceSource* source : *m.sources())
+    reduce.sources.push_back({from_wire(*source->id()), from_wire(source->name())});
+  return reduce;
 }
 
 Result<LocalMessage> decode(const wire::Request& request) {
@@ -172,6 +233,8 @@ Result<LocalMessage> decode(const wire::Request& request) {
     }
     case RequestBody::Stats:
       return LocalStats{number};
+    case RequestBody::Reduce:
+      return decode_reduce(number, *request.body_as_Reduce());
     case RequestBody::NONE:
       break;
   }

@@ -84,6 +84,11 @@ Body encode(Builder& b, const NodeStats& r) {
               .Union()};
 }
 
+Body encode(Builder& b, const LocalReduced& r) {
+  const auto included = b.CreateVector(r.included);
+  return {ReplyBody::Reduced, wire::CreateReduced(b, r.size, r.generation, included).Union()};
+}
+
 Result<Error> decode(const wire::Failure& f) {
   if (f.code() > static_cast<std::uint8_t>(Errc::kSystem)) {
     return fail(Errc::kProtocol, fmt::format("an error of unknown code {}", f.code()));
@@ -156,6 +161,14 @@ NodeStats decode(const wire::NodeFigures& f) {
   return stats;
 }
 
+LocalReduced decode(const wire::Reduced& reduced) {
+  LocalReduced out{reduced.size(), reduced.generation(), {}};
+  if (reduced.included() != nullptr) {
+    out.included.assign(reduced.included()->begin(), reduced.included()->end());
+  }
+  return out;
+}
+
 Result<LocalReply> decode(const wire::Reply& reply) {
   const auto answer = [&reply](LocalPayload payload) {
     return LocalReply{reply.number(), std::move(payload)};
@@ -188,6 +201,13 @@ Result<LocalReply> decode(const wire::Reply& reply) {
       return answer(decode(*reply.body_as_ListPage()));
     case ReplyBody::NodeFigures:
       return answer(decode(*reply.body_as_NodeFigures()));
+    case ReplyBody::Reduced:
+      if (const auto* included = reply.body_as_Reduced()->included();
+          included != nullptr && included->size() > kMaxReduceSources) {
+        return fail(Errc::kProtocol, fmt::format("a reduce of {} sources; the limit is {}",
+                                                 included->size(), kMaxReduceSources));
+      }
+      return answer(decode(*reply.body_as_Reduced()));
     case ReplyBody::NONE:
       break;
   }

@@ -15,6 +15,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/object_id.h"
+#include "compute/element.h"
+#include "directory/messages.h"
 #include "node/store.h"
 
 namespace lochos {
@@ -113,6 +115,19 @@ struct LocalBarrier {  // Answer: LocalDone.
   std::uint32_t members = 0;
   Duration timeout{0};
 };
+// Store::reduce has checked it; a client of another make may not have. Answer: LocalReduced. A
+// LocalCancel takes it back, and so does the end of the client: then there will be no target.
+struct LocalReduce {
+  LocalRequestNumber request = 0;
+  ObjectId target;
+  std::string name;  // of the target; may be empty
+  std::vector<ReduceSource> sources;
+  std::uint32_t count = 0;  // 1 … sources.size()
+  ReduceOp op = ReduceOp::kSum;
+  DataType dtype = DataType::kF32;
+  bool deterministic = false;
+  Duration timeout{0};
+};
 struct LocalStats {  // Answer: NodeStats.
   LocalRequestNumber request = 0;
 };
@@ -120,7 +135,7 @@ struct LocalStats {  // Answer: NodeStats.
 using LocalMessage =
     std::variant<LocalCreate, LocalPutInline, LocalPublish, LocalSeal, LocalAbandon,
                  LocalPutUserMemory, LocalGet, LocalRelease, LocalCancel, LocalWait, LocalStat,
-                 LocalList, LocalErase, LocalBarrier, LocalStats>;
+                 LocalList, LocalErase, LocalBarrier, LocalStats, LocalReduce>;
 
 struct LocalDone {};
 struct LocalCreated {
@@ -154,8 +169,15 @@ struct LocalListPage {
   bool more = false;
 };
 
+// The target is complete and can no longer change.
+struct LocalReduced {
+  std::uint64_t size = 0;
+  std::uint64_t generation = 0;
+  std::vector<std::uint32_t> included;  // positions in the request's sources, ascending
+};
+
 using LocalPayload = std::variant<LocalDone, LocalCreated, LocalView, LocalProgress, LocalReady,
-                                  ObjectStat, LocalListPage, NodeStats>;
+                                  ObjectStat, LocalListPage, NodeStats, LocalReduced>;
 
 struct LocalReply {
   LocalRequestNumber request = 0;

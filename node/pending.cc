@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "node/reduce_request.h"
 #include "node/store_backend.h"
 
 namespace lochos {
@@ -123,6 +124,16 @@ Result<std::vector<std::size_t>> Pending<std::vector<std::size_t>>::take() {
   return std::vector<std::size_t>(ready->positions.begin(), ready->positions.end());
 }
 
+template <>
+Result<ReduceResult> Pending<ReduceResult>::take() {
+  const CallContext& context = state_->context();
+  auto reduced = expect<LocalReduced>(state_->take(), context);
+  if (!reduced) return fail(std::move(reduced.error()));
+  auto result = reduce_result(*reduced, context.sources);
+  if (!result) return fail(context.add_to(std::move(result.error())));
+  return result;
+}
+
 ObjectView StoreBackend::make_view(std::span<const std::byte> bytes, std::uint64_t generation,
                                    std::shared_ptr<void> pin) {
   ObjectView view;
@@ -139,6 +150,10 @@ Pending<ObjectView> StoreBackend::make_pending_view(std::shared_ptr<PendingState
 Pending<std::vector<std::size_t>> StoreBackend::make_pending_wait(
     std::shared_ptr<PendingState> state) {
   return Pending<std::vector<std::size_t>>(std::move(state));
+}
+
+Pending<ReduceResult> StoreBackend::make_pending_reduce(std::shared_ptr<PendingState> state) {
+  return Pending<ReduceResult>(std::move(state));
 }
 
 }  // namespace lochos

@@ -14,6 +14,7 @@ namespace lochos {
 struct CallContext {
   const char* operation = "";
   std::string object;
+  std::size_t sources = 0;  // of a reduce: what its answer's positions are positions in
 
   Error add_to(Error error) const {
     return std::move(error).with_operation(operation).with_object(object);

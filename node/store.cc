@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "node/pending.h"
+#include "node/reduce_request.h"
 #include "node/store_backend.h"
 #include "node/store_writer.h"
 
@@ -309,6 +310,29 @@ Pending<std::vector<std::size_t>> Store::wait_async(std::span<const Key> keys, s
 Result<std::vector<std::size_t>> Store::wait(std::span<const Key> keys, std::size_t count,
                                              Duration timeout) {
   return wait_async(keys, count, timeout).take();
+}
+
+// ---- combining objects ----
+
+Pending<ReduceResult> Store::reduce_async(const Key& target, std::span<const Key> sources,
+                                          const ReduceOptions& options, Duration timeout) {
+  CallContext context = context_of("reduce", target);
+  context.sources = sources.size();
+  const auto failed = [&context](Error error) {
+    return StoreBackend::make_pending_reduce(
+        std::make_shared<PendingState>(std::move(context), std::move(error)));
+  };
+  auto message = make_reduce(target, sources, options);
+  if (!message) return failed(std::move(message.error()));
+  auto started = start(*backend_, context, Deadline(timeout), std::move(*message));
+  if (!started) return failed(std::move(started.error()));
+  return StoreBackend::make_pending_reduce(std::make_shared<PendingState>(
+      std::move(context), std::move(started->link), std::move(started->request)));
+}
+
+Result<ReduceResult> Store::reduce(const Key& target, std::span<const Key> sources,
+                                   const ReduceOptions& options, Duration timeout) {
+  return reduce_async(target, sources, options, timeout).take();
 }
 
 Result<ObjectStat> Store::stat(const Key& key, Duration timeout) {

@@ -1,4 +1,4 @@
-// The public API of Lochos: put, get, wait, erase of immutable objects.
+// The public API of Lochos: put, get, wait, reduce, erase of immutable objects.
 //
 // A `Store` is a handle on a node: on the host's daemon (`Store::connect`, over its Unix socket;
 // the pool is mapped into this process) or on a node embedded in this process (`Node::store`). Both
@@ -25,6 +25,7 @@
 #include "base/error.h"
 #include "base/node_id.h"
 #include "base/object_id.h"
+#include "compute/element.h"
 
 namespace lochos {
 
@@ -114,6 +115,27 @@ struct ObjectStat {
   std::uint32_t holder_count = 0;
 };
 
+// How reduce() combines its sources. Value.
+struct ReduceOptions {
+  ReduceOp op = ReduceOp::kSum;
+  DataType dtype = DataType::kF32;
+  // The result is made from this many of the sources: those that turn up first. 0: from all.
+  std::size_t count = 0;
+  // The same bits whatever the order in which sources turn up: those of a left fold over the
+  // included ones in the order given. It costs time when they turn up in another order: each joins
+  // in its turn, so that the result waits for the earliest that is missing, and the pipeline starts
+  // later. Integers, min and max (but for the sign of zero and the kind of NaN) need it not.
+  bool deterministic = false;
+};
+
+struct ReduceResult {
+  std::uint64_t size = 0;  // of the target, bytes: that of each source
+  std::uint64_t generation = 0;
+  // Positions in the sources, ascending; together all of them.
+  std::vector<std::size_t> included;
+  std::vector<std::size_t> left_out;
+};
+
 // Cumulative since the node started, unless marked "now".
 struct NodeStats {
   std::uint64_t pool_bytes = 0;       // capacity
@@ -176,6 +198,27 @@ class Store {
                                         Duration timeout = kDefaultTimeout);
   Pending<std::vector<std::size_t>> wait_async(std::span<const Key> keys, std::size_t count,
                                                Duration timeout = kDefaultTimeout);
+
+  // Makes `target` from `sources`, element by element, and returns when it is complete and can no
+  // longer change. Sources are objects of one size, a multiple of the element's, anywhere in the
+  // cluster; they need not exist yet, and stay as they are. The target is an ordinary object: its
+  // bytes are where the planner put them, gets of it may be made from now on and end soon after
+  // this call, and it stays until erase(). Whoever asked owns the undertaking: cancelled, past its
+  // deadline or with its process dead, there will be no target, and the name is free again.
+  //
+  // Refused before anything is sent (kInvalidArgument): no sources or more than 4096, the same one
+  // twice, the target among them, a count above their number, an operation that the type does not
+  // have (supported() in compute/element.h).
+  // Errors: kAlreadyExists (the target does); kInvalidArgument (sizes differ or are no multiple of
+  // the element; two objects are named); kDeleted (a source was erased meanwhile, or the target);
+  // kAborted (a source's producer gave up); kObjectLost (a source has no complete copy any more,
+  // and no other can take its place); kNoSpace; kTimedOut (the sources that are missing are named).
+  Result<ReduceResult> reduce(const Key& target, std::span<const Key> sources,
+                              const ReduceOptions& options = {},
+                              Duration timeout = kDefaultTimeout);
+  Pending<ReduceResult> reduce_async(const Key& target, std::span<const Key> sources,
+                                     const ReduceOptions& options = {},
+                                     Duration timeout = kDefaultTimeout);
 
   // Errors: kNotFound.
   Result<ObjectStat> stat(const Key& key, Duration timeout = kDefaultTimeout);

@@ -35,6 +35,7 @@ class StoreBackend {
                               std::shared_ptr<void> pin);
   static Pending<ObjectView> make_pending_view(std::shared_ptr<PendingState> state);
   static Pending<std::vector<std::size_t>> make_pending_wait(std::shared_ptr<PendingState> state);
+  static Pending<ReduceResult> make_pending_reduce(std::shared_ptr<PendingState> state);
 };
 
 // A Store on an engine in this process. `pool` is Pool::mapping() of the engine's pool: views keep

@@ -4,6 +4,7 @@
 #include "tools/demo_command.h"
 #include "tools/info_command.h"
 #include "tools/perf_command.h"
+#include "tools/reduce_command.h"
 #include "tools/store_command.h"
 
 namespace lochos {
@@ -17,6 +18,7 @@ void add_all_commands(CLI::App& app, Context& context) {
   add_stat_command(app, context);
   add_rm_command(app, context);
   add_wait_command(app, context);
+  add_reduce_command(app, context);
   add_info_command(app, context);
   add_doctor_command(app, context);
   add_demo_command(app, context);

@@ -17,9 +17,10 @@
 
 namespace lochos {
 
-inline constexpr std::uint16_t kProtocolVersion = 1;
+// 2: reduces. A peer of version 1 takes their messages for damage and hangs up.
+inline constexpr std::uint16_t kProtocolVersion = 2;
 inline constexpr std::uint16_t kOldestProtocolVersion =
-    1;  // the oldest that this build can talk to
+    2;  // the oldest that this build can talk to
 
 inline constexpr std::size_t kHelloBytes = 48;
 inline constexpr std::size_t kRefusalBytes = 24;

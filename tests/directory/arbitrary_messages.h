@@ -54,6 +54,14 @@ template <>
 inline TransportPolicy any<TransportPolicy>() {
   return static_cast<TransportPolicy>(*rc::gen::inRange(0, 3));
 }
+template <>
+inline ReduceOp any<ReduceOp>() {
+  return *rc::gen::elementOf(kReduceOps);
+}
+template <>
+inline DataType any<DataType>() {
+  return *rc::gen::elementOf(kDataTypes);
+}
 template <class T, class F>
 std::vector<T> several(F&& make) {
   std::vector<T> values(*rc::gen::inRange<std::size_t>(0, 5));
@@ -125,6 +133,26 @@ inline void fill(Barrier& m) {
 inline void fill(Members& m) {
   m = {any<RequestNumber>()};
 }
+inline void fill(Reduce& m) {
+  m = {any<RequestNumber>(),
+       any<ObjectId>(),
+       any<std::string>(),
+       several<ReduceSource>([] {
+         return ReduceSource{any<ObjectId>(), any<std::string>()};
+       }),
+       any<std::uint32_t>(),
+       any<ReduceOp>(),
+       any<DataType>(),
+       any<bool>(),
+       any<Duration>()};
+}
+inline void fill(ReduceDone& m) {
+  m = {any<ReduceNumber>(), any<std::uint32_t>(), any<AttemptNumber>()};
+}
+inline void fill(ReduceFailed& m) {
+  m = {any<ReduceNumber>(), any<std::uint32_t>(), any<AttemptNumber>(),
+       any<ObjectId>(),     any<Errc>(),          any<std::string>()};
+}
 inline void fill(Joined& m) {
   m = {any<NodeId>(), any<std::uint64_t>(), any<std::uint64_t>(), any<Duration>(), any<Duration>()};
 }
@@ -135,9 +163,9 @@ inline void fill(Inline& m) {
   m = {any<RequestNumber>(), any<Generation>(), any<std::string>(), any<Bytes>()};
 }
 inline void fill(Assign& m) {
-  m = {any<RequestNumber>(), any<EdgeNumber>(),    any<Generation>(),
-       any<std::string>(),   any<std::uint64_t>(), any<std::uint64_t>(),
-       any<NodeId>(),        any_rails(),          any<TransportPolicy>()};
+  m = {any<RequestNumber>(),   any<EdgeNumber>(),    any<Generation>(), any<std::string>(),
+       any<std::uint64_t>(),   any<std::uint64_t>(), any<NodeId>(),     any_rails(),
+       any<TransportPolicy>(), any<bool>()};
 }
 inline void fill(Failed& m) {
   m = {any<RequestNumber>(), any<Errc>(), any<std::string>()};
@@ -185,6 +213,39 @@ inline void fill(Withdrawn& m) {
   m = {any<ObjectId>(), any<Generation>(), any<Errc>()};
 }
 inline void fill(Fenced&) {}
+inline void fill(ReduceReply& m) {
+  m = {any<RequestNumber>(), any<Generation>(), any<std::uint64_t>(),
+       several<std::uint32_t>(any<std::uint32_t>)};
+}
+inline ReduceInput any_input() {
+  return {any<ObjectId>(), any<Generation>(), any<NodeId>(), any_rails(), any<TransportPolicy>()};
+}
+inline void fill(ReduceTask& m) {
+  m = {.reduce = any<ReduceNumber>(),
+       .slot = any<std::uint32_t>(),
+       .attempt = any<AttemptNumber>(),
+       .output = any<ObjectId>(),
+       .generation = any<Generation>(),
+       .is_target = any<bool>(),
+       .name = any<std::string>(),
+       .size = any<std::uint64_t>(),
+       .chunk_bytes = any<std::uint64_t>(),
+       .op = any<ReduceOp>(),
+       .dtype = any<DataType>(),
+       .divisor = *rc::gen::positive<std::uint32_t>(),
+       .expected_inputs = *rc::gen::inRange<std::uint32_t>(0, kMaxReduceSources + 1),
+       .inputs = several<ReduceInput>(any_input)};
+  if (m.inputs.empty()) m.inputs.push_back(any_input());
+}
+inline void fill(ReduceCancel& m) {
+  m = {any<ReduceNumber>(), any<std::uint32_t>(), any<AttemptNumber>()};
+}
+inline void fill(Committed& m) {
+  m = {any<ObjectId>(), any<Generation>()};
+}
+inline void fill(Restarted& m) {
+  m = {any<ObjectId>(), any<Generation>()};
+}
 
 // One of each alternative of a variant, with random fields.
 template <class Variant>

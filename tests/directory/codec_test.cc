@@ -105,6 +105,102 @@ TEST(Codec, ImpossibleEnumerationsAreRefused) {
   EXPECT_EQ(decode_node_message(payload_of(rail)).error().code(), Errc::kProtocol);
 }
 
+template <class Message>
+Errc refusal(const Message& message) {
+  FrameEncoder encoder;
+  Bytes frame;
+  encoder.append(message, frame);
+  const auto back = decode(message, payload_of(frame));
+  EXPECT_FALSE(back.has_value());
+  return back ? Errc::kSystem : back.error().code();
+}
+
+template <class Message>
+bool accepted(const Message& message) {
+  FrameEncoder encoder;
+  Bytes frame;
+  encoder.append(message, frame);
+  const auto back = decode(message, payload_of(frame));
+  return back && *back == message;
+}
+
+Reduce reduce_of(std::size_t sources, std::size_t name_bytes) {
+  Reduce reduce{.request = 1, .target = {}, .name = std::string(name_bytes, 't'), .sources = {}};
+  reduce.sources.resize(sources, {.id = {}, .name = std::string(name_bytes, 's')});
+  reduce.count = static_cast<std::uint32_t>(sources);
+  return reduce;
+}
+
+ReduceTask task_of(std::size_t inputs) {
+  ReduceTask task;
+  task.reduce = 1;
+  task.generation = 4;
+  task.name = "target";
+  task.expected_inputs = static_cast<std::uint32_t>(inputs);
+  task.inputs.resize(inputs, {.id = {}, .generation = 5, .node = {6, 7}, .rails = {}});
+  return task;
+}
+
+// Others index tables by these: a value that does not exist must not get past the codec.
+TEST(Codec, ReducesOfUnknownOperationsAndTypesAreRefused) {
+  const auto op = static_cast<ReduceOp>(kReduceOps.size());
+  const auto dtype = static_cast<DataType>(kDataTypes.size());
+  EXPECT_TRUE(accepted(NodeMessage(reduce_of(3, 5))));
+  Reduce reduce = reduce_of(3, 5);
+  reduce.op = op;
+  EXPECT_EQ(refusal(NodeMessage(reduce)), Errc::kProtocol);
+  reduce = reduce_of(3, 5);
+  reduce.dtype = dtype;
+  EXPECT_EQ(refusal(NodeMessage(reduce)), Errc::kProtocol);
+  EXPECT_TRUE(accepted(DirectoryMessage(task_of(2))));
+  ReduceTask task = task_of(2);
+  task.op = op;
+  EXPECT_EQ(refusal(DirectoryMessage(task)), Errc::kProtocol);
+  task = task_of(2);
+  task.dtype = dtype;
+  EXPECT_EQ(refusal(DirectoryMessage(task)), Errc::kProtocol);
+  ReduceFailed failed;
+  failed.reason = static_cast<Errc>(200);
+  EXPECT_EQ(refusal(NodeMessage(failed)), Errc::kProtocol);
+}
+
+TEST(Codec, ReducesBeyondTheLimitsAreRefused) {
+  EXPECT_TRUE(accepted(NodeMessage(reduce_of(kMaxReduceSources, 100))));
+  EXPECT_EQ(refusal(NodeMessage(reduce_of(kMaxReduceSources + 1, 0))), Errc::kProtocol);
+  EXPECT_TRUE(accepted(NodeMessage(reduce_of(1, kMaxNameBytes))));
+  EXPECT_EQ(refusal(NodeMessage(reduce_of(1, kMaxNameBytes + 1))), Errc::kProtocol);
+  ReduceReply reply;
+  reply.included.resize(kMaxReduceSources);
+  EXPECT_TRUE(accepted(DirectoryMessage(reply)));
+  reply.included.resize(kMaxReduceSources + 1);
+  EXPECT_EQ(refusal(DirectoryMessage(reply)), Errc::kProtocol);
+}
+
+TEST(Codec, TasksBeyondTheLimitsAreRefused) {
+  EXPECT_TRUE(accepted(DirectoryMessage(task_of(kMaxReduceSources))));
+  EXPECT_EQ(refusal(DirectoryMessage(task_of(kMaxReduceSources + 1))), Errc::kProtocol);
+  EXPECT_EQ(refusal(DirectoryMessage(task_of(0))), Errc::kProtocol);
+  ReduceTask task = task_of(2);
+  task.divisor = 0;
+  EXPECT_EQ(refusal(DirectoryMessage(task)), Errc::kProtocol);
+  task = task_of(2);
+  task.expected_inputs = kMaxReduceSources + 1;
+  EXPECT_EQ(refusal(DirectoryMessage(task)), Errc::kProtocol);
+  task = task_of(2);
+  task.name.resize(kMaxNameBytes + 1, 'x');
+  EXPECT_EQ(refusal(DirectoryMessage(task)), Errc::kProtocol);
+  const RailAddress rail{TransportKind::kTcp, std::string(kMaxRailAddressBytes, 'a')};
+  task = task_of(2);
+  task.inputs[1].rails.assign(kMaxRails, rail);
+  EXPECT_TRUE(accepted(DirectoryMessage(task)));
+  task.inputs[1].rails.push_back(rail);
+  EXPECT_EQ(refusal(DirectoryMessage(task)), Errc::kProtocol);
+  task.inputs[1].rails = {{TransportKind::kTcp, rail.address + "a"}};
+  EXPECT_EQ(refusal(DirectoryMessage(task)), Errc::kProtocol);
+  task.inputs[1].rails = {{static_cast<TransportKind>(9), "a"}};
+  EXPECT_EQ(refusal(DirectoryMessage(task)), Errc::kProtocol);
+}
+
 TEST(Codec, LengthBeyondTheLimitIsRefusedBeforeAnythingIsAllocated) {
   const Bytes huge(4, std::byte{0xff});
   EXPECT_EQ(frame_length(huge).error().code(), Errc::kProtocol);
@@ -126,6 +222,16 @@ TEST(Codec, LargestMessagesFitIntoAFrame) {
                                  .complete = true,
                                  .inline_bytes = Bytes(kInlineObjectBytes)}),
                  frame);
+  EXPECT_LE(frame.size(), kMaxFrameBytes);
+  frame.clear();
+  encoder.append(NodeMessage(reduce_of(kMaxReduceSources, 100)), frame);
+  EXPECT_LE(frame.size(), kMaxFrameBytes);
+  // A task of all sources there can be, each on a node of its own.
+  ReduceTask task = task_of(kMaxReduceSources);
+  for (ReduceInput& input : task.inputs)
+    input.rails = {{TransportKind::kTcp, std::string(47, 'a')}};  // IPv6, zone and port
+  frame.clear();
+  encoder.append(DirectoryMessage(task), frame);
   EXPECT_LE(frame.size(), kMaxFrameBytes);
 }
 

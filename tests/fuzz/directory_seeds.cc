@@ -14,6 +14,12 @@ ObjectId some_id() {
   return id;
 }
 
+ObjectId other_id(std::uint8_t first = 2) {
+  ObjectId id = some_id();
+  id.bytes[0] = first;
+  return id;
+}
+
 // In the order in which they make sense, so that together they are a session, too.
 std::vector<NodeMessage> session() {
   const ObjectId id = some_id();
@@ -36,6 +42,13 @@ std::vector<NodeMessage> session() {
           Hold{.id = id, .generation = 9, .size = 10, .complete = true, .inline_bytes = small},
           CancelGet{.request = 9, .id = id},
           Abandon{.id = id, .generation = 9},
+          Reduce{.request = 10,
+                 .target = other_id(),
+                 .name = "sum",
+                 .sources = {{id, "x"}, {other_id(7), ""}},
+                 .count = 1},
+          ReduceFailed{.reduce = 1, .attempt = 1, .input = id, .message = "gone"},
+          ReduceDone{.reduce = 1, .attempt = 2},
           Join{.name = "n", .rails = {{TransportKind::kTcp, "127.0.0.1:1"}}, .previous = {1, 2}},
           Leave{}};
 }

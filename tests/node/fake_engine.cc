@@ -159,6 +159,9 @@ void FakeEngine::add_waiter(LocalClient& client, LocalMessage message, LocalRequ
 bool FakeEngine::try_answer(Waiter& waiter) {
   if (const auto* get = std::get_if<LocalGet>(&waiter.message)) return answer_get(waiter, *get);
   if (const auto* wait = std::get_if<LocalWait>(&waiter.message)) return answer_wait(waiter, *wait);
+  if (const auto* reduce = std::get_if<LocalReduce>(&waiter.message)) {
+    return answer_reduce(waiter, *reduce);
+  }
   return false;
 }
 
@@ -196,6 +199,34 @@ bool FakeEngine::answer_wait(Waiter& waiter, const LocalWait& wait) {
   return true;
 }
 
+bool FakeEngine::answer_reduce(Waiter& waiter, const LocalReduce& reduce) {
+  LocalReduced reduced;
+  std::vector<std::byte> sum;
+  for (std::uint32_t i = 0; i < reduce.sources.size(); ++i) {
+    const auto at = objects_.find(reduce.sources[i].id);
+    if (reduced.included.size() == reduce.count || at == objects_.end() || !at->second->sealed)
+      continue;
+    const auto bytes = pool_->bytes(at->second->block);
+    sum.resize(bytes.size());
+    for (std::size_t byte = 0; byte < sum.size(); ++byte)
+      sum[byte] ^= bytes[byte];
+    reduced.included.push_back(i);
+  }
+  if (reduced.included.size() < reduce.count) return false;
+  auto object = make(reduce.target, reduce.name, sum.size());
+  if (!object) {
+    answer(*waiter.client, waiter.number, fail(std::move(object.error())));
+    return true;
+  }
+  std::copy(sum.begin(), sum.end(), pool_->bytes((*object)->block).begin());
+  (*object)->valid = sum.size();
+  (*object)->sealed = true;
+  reduced.size = sum.size();
+  reduced.generation = (*object)->generation;
+  answer(*waiter.client, waiter.number, std::move(reduced));
+  return true;
+}
+
 void FakeEngine::try_all() {
   std::erase_if(waiters_, [this](Waiter& waiter) { return try_answer(waiter); });
 }
@@ -205,6 +236,10 @@ void FakeEngine::on(LocalClient& client, LocalGet& m, Instant now) {
 }
 
 void FakeEngine::on(LocalClient& client, LocalWait& m, Instant now) {
+  add_waiter(client, m, m.request, m.timeout, now);
+}
+
+void FakeEngine::on(LocalClient& client, LocalReduce& m, Instant now) {
   add_waiter(client, m, m.request, m.timeout, now);
 }
 

@@ -54,7 +54,7 @@ class FakeEngine final : public Engine {
   };
   struct Waiter {
     LocalClient* client;
-    LocalMessage message;  // LocalGet, LocalWait or LocalBarrier
+    LocalMessage message;  // LocalGet, LocalWait, LocalBarrier or LocalReduce
     LocalRequestNumber number;
     Instant deadline;
     PinNumber pin = 0;  // opened by progress
@@ -76,6 +76,8 @@ class FakeEngine final : public Engine {
   void on(LocalClient& client, LocalErase& m, Instant now);
   void on(LocalClient& client, LocalBarrier& m, Instant now);
   void on(LocalClient& client, LocalStats& m, Instant now);
+  // Knows one operation, the bitwise ones' xor, whatever was asked.
+  void on(LocalClient& client, LocalReduce& m, Instant now);
 
   Result<ObjectRef> make(const ObjectId& id, const std::string& name, std::uint64_t size);
   void add_waiter(LocalClient& client, LocalMessage message, LocalRequestNumber number,
@@ -84,6 +86,7 @@ class FakeEngine final : public Engine {
   bool try_answer(Waiter& waiter);
   bool answer_get(Waiter& waiter, const LocalGet& get);
   bool answer_wait(Waiter& waiter, const LocalWait& wait);
+  bool answer_reduce(Waiter& waiter, const LocalReduce& reduce);
   void try_all();
   void abandon(WriterNumber number);
   void release(PinNumber number);

@@ -83,6 +83,79 @@ TEST(LocalCodecTest, RequestsKeepEveryField) {
   EXPECT_EQ(round_trip(LocalStats{10}).request, 10U);
 }
 
+LocalReduce some_reduce(std::size_t sources, std::size_t name_bytes = 3) {
+  LocalReduce reduce;
+  reduce.request = 11;
+  reduce.target = some_id(9);
+  reduce.name = std::string(name_bytes, 't');
+  reduce.sources.resize(sources, {some_id(1), std::string(name_bytes, 's')});
+  reduce.count = 2;
+  reduce.op = ReduceOp::kMax;
+  reduce.dtype = DataType::kBf16;
+  reduce.deterministic = true;
+  reduce.timeout = 4s;
+  return reduce;
+}
+
+TEST(LocalCodecTest, ReducesKeepEveryField) {
+  LocalReduce reduce = some_reduce(3);
+  reduce.sources[1] = {some_id(2), ""};
+  const auto back = round_trip(reduce);
+  EXPECT_EQ(back.request, 11U);
+  EXPECT_EQ(back.target, reduce.target);
+  EXPECT_EQ(back.name, "ttt");
+  EXPECT_EQ(back.sources, reduce.sources);
+  EXPECT_EQ(back.count, 2U);
+  EXPECT_EQ(back.op, ReduceOp::kMax);
+  EXPECT_EQ(back.dtype, DataType::kBf16);
+  EXPECT_TRUE(back.deterministic);
+  EXPECT_EQ(back.timeout, 4s);
+  EXPECT_EQ(round_trip(LocalReduce{1, {}, "", {}, 0, {}, {}, false, kNoTimeout}).timeout,
+            kNoTimeout);
+  const auto reduced = reply_round_trip(LocalReduced{1ULL << 40, 7, {0, 2, 4095}});
+  EXPECT_EQ(reduced.size, 1ULL << 40);
+  EXPECT_EQ(reduced.generation, 7U);
+  EXPECT_EQ(reduced.included, (std::vector<std::uint32_t>{0, 2, 4095}));
+}
+
+// What the codec makes of a message that the encoder writes as it is.
+Errc refusal(const LocalMessage& message) {
+  std::vector<std::byte> stream;
+  EXPECT_TRUE(append_frame(message, stream));
+  FrameReader reader;
+  const auto decoded = decode_local_message(only_frame(reader, stream));
+  EXPECT_FALSE(decoded);
+  return decoded ? Errc::kSystem : decoded.error().code();
+}
+
+TEST(LocalCodecTest, ReducesBeyondTheLimitsAreRefused) {
+  EXPECT_EQ(round_trip(some_reduce(kMaxReduceSources)).sources.size(), kMaxReduceSources);
+  EXPECT_EQ(refusal(some_reduce(kMaxReduceSources + 1)), Errc::kProtocol);
+  EXPECT_EQ(round_trip(some_reduce(2, kMaxNameBytes)).name.size(), kMaxNameBytes);
+  LocalReduce reduce = some_reduce(2);
+  reduce.name.resize(kMaxNameBytes + 1, 'x');
+  EXPECT_EQ(refusal(reduce), Errc::kProtocol);
+  reduce = some_reduce(2);
+  reduce.sources[1].name.resize(kMaxNameBytes + 1, 'x');
+  EXPECT_EQ(refusal(reduce), Errc::kProtocol);
+  reduce = some_reduce(2);
+  reduce.op = static_cast<ReduceOp>(kReduceOps.size());
+  EXPECT_EQ(refusal(reduce), Errc::kProtocol);
+  reduce = some_reduce(2);
+  reduce.dtype = static_cast<DataType>(kDataTypes.size());
+  EXPECT_EQ(refusal(reduce), Errc::kProtocol);
+  reduce = some_reduce(2);
+  reduce.request = 0;
+  EXPECT_EQ(refusal(reduce), Errc::kProtocol);
+
+  LocalReduced reduced;
+  reduced.included.resize(kMaxReduceSources + 1);
+  std::vector<std::byte> stream;
+  ASSERT_TRUE(append_frame(LocalReply{1, reduced}, stream));
+  FrameReader reader;
+  EXPECT_EQ(decode_local_reply(only_frame(reader, stream)).error().code(), Errc::kProtocol);
+}
+
 TEST(LocalCodecTest, RepliesKeepEveryField) {
   reply_round_trip(LocalDone{});
   EXPECT_EQ(reply_round_trip(LocalCreated{1, 2, 3}).offset, 2U);
@@ -166,9 +239,12 @@ TEST(LocalCodecTest, DamagedBuffersEndInAValueOrAnError) {
   std::vector<std::byte> stream;
   ASSERT_TRUE(append_frame(LocalMessage(LocalWait{5, {some_id(1), some_id(2)}, 2, 3s}), stream));
   ASSERT_TRUE(append_frame(LocalReply{1, fail(Error(Errc::kClosed, "x").with_fix("y"))}, stream));
+  std::vector<std::byte> reduces;
+  ASSERT_TRUE(append_frame(LocalMessage(some_reduce(3)), reduces));
+  ASSERT_TRUE(append_frame(LocalReply{1, LocalReduced{1, 2, {3, 4}}}, reduces));
   std::mt19937 random(5);
-  for (int i = 0; i < 20'000; ++i) {
-    std::vector<std::byte> damaged = stream;
+  for (int i = 0; i < 40'000; ++i) {
+    std::vector<std::byte> damaged = i % 2 == 0 ? stream : reduces;
     damaged[random() % damaged.size()] = static_cast<std::byte>(random());
     damaged.resize(random() % damaged.size() + 1);
     const auto header = static_cast<std::ptrdiff_t>(std::min(kFrameHeaderBytes, damaged.size()));

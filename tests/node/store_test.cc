@@ -317,6 +317,67 @@ TEST_P(StoreTest, WaitReturnsThePositionsThatExist) {
   EXPECT_EQ(pending.take().value(), (std::vector<std::size_t>{1, 3}));
 }
 
+TEST_P(StoreTest, ReduceSaysWhichSourcesWentIn) {
+  Store s = store();
+  const std::vector<Store::Key> sources = {"r0", "r1", "r2"};
+  const ReduceOptions xor_of_two{.op = ReduceOp::kBitXor, .dtype = DataType::kU8, .count = 2};
+  auto pending = s.reduce_async("both", sources, xor_of_two, 20s);
+  EXPECT_FALSE(pending.ready());
+  const auto first = pattern(1000, 1);
+  const auto second = pattern(1000, 2);
+  ASSERT_TRUE(s.put("r2", first));
+  ASSERT_TRUE(s.put("r0", second));
+  const auto result = pending.take();
+  ASSERT_TRUE(result) << result.error().to_string();
+  EXPECT_EQ(result->size, 1000U);
+  EXPECT_EQ(result->included, (std::vector<std::size_t>{0, 2}));
+  EXPECT_EQ(result->left_out, (std::vector<std::size_t>{1}));
+  const auto view = s.get("both");
+  ASSERT_TRUE(view);
+  EXPECT_EQ(view->generation(), result->generation);
+  for (std::size_t i = 0; i < 1000; ++i)
+    ASSERT_EQ(view->bytes()[i], first[i] ^ second[i]) << i;
+}
+
+TEST_P(StoreTest, ReduceErrorsNameTheTarget) {
+  Store s = store();
+  const std::vector<Store::Key> sources = {"e0", "e1"};
+  std::uint64_t messages = 0;
+  node_.run([&](FakeEngine& engine) { messages = engine.messages(); });
+  const std::vector<Store::Key> twice = {"e0", "e0"};
+  for (const auto& refused :
+       {s.reduce("t", {}), s.reduce("t", twice), s.reduce("e1", sources),
+        s.reduce("t", sources, {.count = 3}), s.reduce("t", sources, {.op = ReduceOp::kBitOr})}) {
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code(), Errc::kInvalidArgument);
+    EXPECT_EQ(refused.error().operation(), "reduce");
+    EXPECT_FALSE(refused.error().object().empty());
+  }
+  node_.run([&](FakeEngine& engine) { EXPECT_EQ(engine.messages(), messages); });
+  const auto late = s.reduce("t", sources, {}, 20ms);
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code(), Errc::kTimedOut);
+  EXPECT_EQ(late.error().object(), "t");
+}
+
+TEST_P(StoreTest, ACancelledReduceMakesNothing) {
+  Store s = store();
+  const std::vector<Store::Key> sources = {"c0", "c1"};
+  auto pending = s.reduce_async("cancelled", sources, {}, 60s);
+  pending.cancel();
+  EXPECT_EQ(pending.take().error().code(), Errc::kCancelled);
+  { const auto dropped = s.reduce_async("dropped", sources, {}, 60s); }
+  EXPECT_TRUE(eventually([&] {
+    std::size_t waiting = 1;
+    node_.run([&](FakeEngine& engine) { waiting = engine.waiting(); });
+    return waiting == 0;
+  }));
+  ASSERT_TRUE(s.put("c0", pattern(8)));
+  ASSERT_TRUE(s.put("c1", pattern(8)));
+  EXPECT_EQ(s.stat("cancelled").error().code(), Errc::kNotFound);
+  EXPECT_EQ(s.stat("dropped").error().code(), Errc::kNotFound);
+}
+
 TEST_P(StoreTest, StatAndListInPages) {
   Store s = store();
   for (int i = 0; i < 1203; ++i)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Daemons and local clients through the command line, over TCP on loopback."""
+import array
 import hashlib
 import json
 import os
@@ -179,6 +180,47 @@ class Objects(LochosTest):
         self.assertEqual(shown, {'ready': ['one']})
         result = run('wait', 'zero', 'one', '--socket', self.b.socket, '--timeout', '300ms')
         self.assert_error(result, 1, 'timed out')
+
+    def test_reduce(self):
+        for count in (5, 300_000):  # travels with the directory's messages; does not
+            parts = [array.array('i', (value * factor for value in range(count)))
+                     for factor in (1, 10, 100)]
+            names = [f'part-{count}-{i}' for i in range(3)]
+            self.done(self.a, 'put', names[0], '-', stdin=parts[0].tobytes())
+            reducer = subprocess.Popen(
+                [LOCHOS, 'reduce', f'sum-{count}', *names, '--dtype', 'i32', '--socket',
+                 self.b.socket, '--timeout', '30s'], stdout=subprocess.PIPE, env=ENVIRONMENT)
+            self.done(self.b, 'put', names[1], '-', stdin=parts[1].tobytes())
+            self.done(self.b, 'put', names[2], '-', stdin=parts[2].tobytes())
+            text = reducer.communicate(timeout=60)[0].decode()
+            self.assertEqual(reducer.returncode, 0)
+            self.assertIn('3 of 3 sources', text)
+            self.assertEqual(text.splitlines()[1:], [f'included  {name}' for name in names])
+            total = array.array('i', (value * 111 for value in range(count)))
+            for node in (self.a, self.b):
+                self.assertEqual(self.done(node, 'get', f'sum-{count}'), total.tobytes())
+
+    def test_reduce_of_the_first_to_turn_up(self):
+        self.done(self.a, 'put', 'x', '-', stdin=bytes([1, 7]))
+        self.done(self.b, 'put', 'z', '-', stdin=bytes([5, 3]))
+        shown = json.loads(self.done(self.a, 'reduce', 'most', 'x', 'y', 'z', '--count', '2', '--op',
+                                     'max', '--dtype', 'u8', '--json'))
+        self.assertEqual((shown['name'], shown['size'], shown['op'], shown['dtype']),
+                         ('most', 2, 'max', 'u8'))
+        self.assertEqual((shown['included'], shown['left_out']), (['x', 'z'], ['y']))
+        self.assertEqual(self.done(self.b, 'get', 'most'), bytes([5, 7]))
+        self.assert_error(self.do(self.b, 'reduce', 'most', 'x', 'z'), 1, 'already exists', 'most')
+
+    def test_reduces_that_fail_leave_nothing(self):
+        self.done(self.a, 'put', 'eight', '-', stdin=b'x' * 8)
+        self.done(self.b, 'put', 'twelve', '-', stdin=b'x' * 12)
+        self.assert_error(self.do(self.b, 'reduce', 't', 'eight', 'twelve'), 2, 'eight', 'twelve')
+        self.assert_error(self.do(self.b, 'reduce', 't', 'twelve', '--dtype', 'f64'), 2, 'twelve')
+        late = run('reduce', 't', 'eight', 'missing', '--socket', self.a.socket, '--timeout',
+                   '300ms')
+        self.assert_error(late, 1, 'timed out', 'missing')
+        self.assert_error(self.do(self.a, 'stat', 't'), 1, 'not found')
+        self.done(self.b, 'put', 't', '-', stdin=b'free')
 
     def test_put_and_get_json(self):
         put = json.loads(self.done(self.a, 'put', 'j', '-', '--json', stdin=b'abc'))

@@ -6,8 +6,8 @@ import os
 import tap
 from lochos_process import LochosTest, run
 
-COMMANDS = ('directory', 'node', 'put', 'get', 'ls', 'stat', 'rm', 'wait', 'info', 'doctor', 'perf',
-            'demo')
+COMMANDS = ('directory', 'node', 'put', 'get', 'ls', 'stat', 'rm', 'wait', 'reduce', 'info', 'doctor',
+            'perf', 'demo')
 
 
 class Usage(LochosTest):
@@ -26,6 +26,8 @@ class Usage(LochosTest):
         self.assert_usage_error(run('wait'), 'NAME')
         self.assert_usage_error(run('stat'), 'NAME')
         self.assert_usage_error(run('rm'), 'NAME')
+        self.assert_usage_error(run('reduce'), 'TARGET')
+        self.assert_usage_error(run('reduce', 't'), 'SOURCE')
 
     def test_too_many_arguments(self):
         self.assert_usage_error(run('stat', 'a', 'b'), 'b')
@@ -80,6 +82,34 @@ class Usage(LochosTest):
     def test_wait_count_above_names(self):
         self.assert_usage_error(run('wait', 'a', '--count', '2'), '--count')
         self.assert_usage_error(run('wait', 'a', '--count', '0'), '--count')
+
+    def test_reduces_that_cannot_be(self):
+        nowhere = ('--socket', self.path('none'))
+        for arguments, part in ((('t', 'a', 'b', 'a'), "'a'"),
+                                (('t', 'a', 't'), 'target'),
+                                (('t', 'a', '--op', 'median'), 'sum'),
+                                (('t', 'a', '--dtype', 'f8'), 'bf16'),
+                                (('t', 'a', '--op', 'bxor'), 'integers'),
+                                (('t', 'a', '--op', 'avg', '--dtype', 'i32'), 'floating'),
+                                (('t', 'a', '--count', '2'), '--count'),
+                                (('t', 'a', '--count', '0'), '--count'),
+                                (('t', 'a', '--count', '-1'), '--count'),
+                                (('', 'a'), '1024'),
+                                (('t', 'x' * 1025), '1024')):
+            self.assert_usage_error(run('reduce', *arguments, *nowhere), part)
+
+    def test_reduce_without_a_node(self):
+        socket = self.path('none.sock')
+        for more in ((), ('--count', '1'), ('--op', 'mean'), ('--dtype', 'float64'),
+                     ('--deterministic', '--json')):
+            result = run('reduce', 't', 'a', 'b', *more, '--socket', socket, '--timeout', '2s')
+            self.assert_error(result, 1, socket, 'lochos node')
+
+    def test_help_of_reduce_names_operations_and_types(self):
+        text = run('reduce', '--help').stdout.decode()
+        for word in ('sum', 'avg', 'bxor', 'bf16', 'u64', '--count', '--deterministic', '--json',
+                     'LOCHOS_TIMEOUT'):
+            self.assertIn(word, text)
 
     def test_no_node(self):
         socket = self.path('none.sock')
