@@ -132,10 +132,29 @@ struct LocalStats {  // Answer: NodeStats.
   LocalRequestNumber request = 0;
 };
 
+// Memory of the pool for the input of a collective operation: no object, known to nobody else.
+// Answer: LocalCreated. LocalAbandon gives it back, LocalCollective takes it over.
+struct LocalScratch {
+  LocalRequestNumber request = 0;
+  std::uint64_t size = 0;
+  Duration timeout{0};
+};
+// Takes part in a collective operation as one member of a group, with the input that lies in the
+// scratch memory `writer` (0: this member gives no input). Answer: LocalView of the result; its
+// generation is 0, and it is no object under any id.
+struct LocalCollective {
+  LocalRequestNumber request = 0;
+  WriterNumber writer = 0;
+  std::string name;
+  CollectiveSpec spec;
+  Duration timeout{0};
+};
+
 using LocalMessage =
     std::variant<LocalCreate, LocalPutInline, LocalPublish, LocalSeal, LocalAbandon,
                  LocalPutUserMemory, LocalGet, LocalRelease, LocalCancel, LocalWait, LocalStat,
-                 LocalList, LocalErase, LocalBarrier, LocalStats, LocalReduce>;
+                 LocalList, LocalErase, LocalBarrier, LocalStats, LocalReduce, LocalScratch,
+                 LocalCollective>;
 
 struct LocalDone {};
 struct LocalCreated {
