@@ -130,6 +130,8 @@ Error EngineImpl::timed_out(const Operation& operation) const {
   if (!directory_->joined()) {
     return std::move(error).with_cause("no directory: " + directory_->describe());
   }
+  if (operation.collective != nullptr)
+    return std::move(error).with_cause(missing_ranks(*operation.collective));
   const LocalObject* object = operation.object;
   if (object == nullptr) return error;
   if (object->state == State::kWanted) {

@@ -52,6 +52,10 @@ void EngineImpl::finish(OperationNumber number, Result<LocalPayload> result) {
   Operation& operation = node.mapped();
   if (operation.deadline != kNever) deadlines_.erase({operation.deadline, number});
   if (operation.object != nullptr) std::erase(operation.object->waiters, number);
+  if (CollectiveWork* work = std::exchange(operation.collective, nullptr); work != nullptr) {
+    work->operation = 0;
+    end_collective(*work);
+  }
   if (operation.client == nullptr) return;
   const auto client = clients_.find(operation.client);
   if (client != clients_.end()) client->second.operations.erase(operation.request);
@@ -219,6 +223,11 @@ void EngineImpl::on(LocalClient& client, LocalSeal& m) {
   }
   LocalObject& object = *found->second.object;
   const std::string name = object.display_name();
+  if (object.scratch) {
+    reply_error(client, m.request, "seal", "",
+                Error(Errc::kInvalidArgument, "it is no object but an operation's input"));
+    return;
+  }
   switch (object.state) {
     case State::kFilling:
       close_writer(m.writer);

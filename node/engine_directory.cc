@@ -217,7 +217,8 @@ void EngineImpl::withdraw(LocalObject& object, Error reason) {
   const State was = object.state;
   object.retired_because = reason.code();
   index_.add_reference(object);  // outlives what follows
-  if (object.external != nullptr) draining_external_[object.id] = &object;
+  if (object.external != nullptr && object.shares == nullptr)
+    draining_external_[object.id] = &object;
   index_.retire(object);
   if (was == State::kWanted || was == State::kFetching) forget_request(object);
   if (object.incoming != nullptr)

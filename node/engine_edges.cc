@@ -163,6 +163,15 @@ void EngineImpl::on_peer(Connection& connection, const PongMessage& m) {
     connection.round_trip = elapsed;
 }
 
+// Where the object's bytes are registered with this rail.
+const Region* EngineImpl::region_of(const LocalObject& object, std::size_t rail) const {
+  const LocalObject* owner = &object;
+  while (owner->shares != nullptr)
+    owner = owner->shares;
+  return owner->external != nullptr ? owner->external_regions[rail].get()
+                                    : pool_regions_[rail].get();
+}
+
 // ---- as the child ----
 
 std::size_t EngineImpl::find_slot() {
@@ -225,7 +234,7 @@ void EngineImpl::connect_edge(IncomingEdge& edge) {
 void EngineImpl::send_pull(IncomingEdge& edge) {
   LocalObject& object = *edge.object;
   Connection& connection = *edge.connection;
-  const Region& region = *pool_regions_[connection.rail];
+  const Region& region = *region_of(object, connection.rail);
   // A chunk is one write. Both sides must cut alike: the child says how.
   const std::uint64_t limit = rails_[connection.rail].transport->limits().max_transfer_bytes;
   edge.chunk = std::min(edge.chunk, limit);
@@ -442,8 +451,7 @@ bool EngineImpl::pump_edge(OutgoingEdge& edge) {
     edge.starved = true;  // the queue is full; messages go first when it has room
     return false;
   }
-  const Region* region = object.external != nullptr ? object.external_regions[connection.rail].get()
-                                                    : pool_regions_[connection.rail].get();
+  const Region* region = region_of(object, connection.rail);
   std::byte* const data = index_.data(object);
 
   std::array<WorkRequest, kBurst> requests;

@@ -1,6 +1,7 @@
 // The engine's insides. One class, cut by concern: engine.cc (turn, time, life), engine_clients.cc
 // (what local clients ask), engine_directory.cc (what the directory says), engine_edges.cc
-// (connections and transfers), engine_reduce.cc (combining streams).
+// (connections and transfers), engine_reduce.cc (combining streams),
+// engine_collective.cc.
 #pragma once
 
 #include <map>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "node/collective_work.h"
 #include "node/edges.h"
 #include "node/engine.h"
 #include "node/object_index.h"
@@ -57,6 +59,7 @@ class EngineImpl final : public Engine {
     std::vector<ObjectId> ids;  // wait: to find positions
     bool is_seal = false;       // seal, or create of a large object: what the PutReply answers
     WriterNumber writer = 0;
+    CollectiveWork* collective = nullptr;
   };
   struct Pin {
     LocalClient* client = nullptr;
@@ -118,6 +121,8 @@ class EngineImpl final : public Engine {
   void on(LocalClient& client, LocalBarrier& m);
   void on(LocalClient& client, LocalStats& m);
   void on(LocalClient& client, LocalReduce& m);
+  void on(LocalClient& client, LocalScratch& m);
+  void on(LocalClient& client, LocalCollective& m);
   OperationNumber begin(LocalClient& client, LocalRequestNumber request, const char* name,
                         std::string object_name, Duration timeout);
   void finish(OperationNumber number, Result<LocalPayload> result);
@@ -173,6 +178,7 @@ class EngineImpl final : public Engine {
   void on(ReduceCancel& m);
   void on(Committed& m);
   void on(Restarted& m);
+  ReduceWork& begin_work(ReduceTask task, LocalObject& output);
   void restart(LocalObject& object);
   void seek_anew(const ObjectId& id, const std::string& name, std::vector<OperationNumber> readers);
   void forget_reduces();
@@ -196,6 +202,21 @@ class EngineImpl final : public Engine {
   void expire_parked(const ObjectId& id);
   bool unpark(const Connection& connection, std::uint32_t slot, EdgeNumber edge);
   void unpark_all(const Connection& connection);
+
+  // --- engine_collective.cc ---
+  void on(CollectivePeers& m);
+  void on(CollectiveEnd& m);
+  bool begin_collective(CollectiveWork& work, std::uint64_t chunk_bytes);
+  LocalObject& slice_of(LocalObject& whole, std::uint64_t offset, std::uint64_t bytes);
+  void add_own_copy(CollectiveWork& work, ReduceWork& reduce);
+  void add_collective_input(CollectiveWork& work, ReduceWork& reduce,
+                            const CollectiveStreamName& name, const CollectivePeer* peer);
+  void add_peer(CollectiveWork& work, const CollectivePeer& peer);
+  void finish_collective_if_done(CollectiveWork& work);
+  void fail_collective(CollectiveWork& work, Errc reason, std::string message);
+  void end_collective(CollectiveWork& work);
+  void forget_collectives();
+  static std::string missing_ranks(const CollectiveWork& work);
 
   // --- engine_edges.cc ---
   bool poll_rail(std::size_t rail);
@@ -225,6 +246,7 @@ class EngineImpl final : public Engine {
   void lose_connection(Connection& connection, const Error& error);
   void close_connection(Connection& connection);
   std::size_t find_slot();
+  const Region* region_of(const LocalObject& object, std::size_t rail) const;
 
   // --- engine.cc ---
   void expire(Instant now);
@@ -261,6 +283,7 @@ class EngineImpl final : public Engine {
   std::vector<OutgoingEdge*> pumping_;           // kept to reuse its memory
   std::unordered_set<LocalObject*> progressed_;  // this turn, with readers that want to know
   std::map<ReduceKey, std::unique_ptr<ReduceWork>> reduces_;
+  std::unordered_map<CollectiveWork*, std::unique_ptr<CollectiveWork>> collectives_;
   std::vector<ReduceWork*> ready_reduces_;
   std::vector<ReduceWork*> combining_;    // kept to reuse its memory
   std::vector<const std::byte*> inputs_;  // of one slice; kept to reuse its memory

@@ -46,6 +46,7 @@ struct LocalObject {
   State state = State::kWanted;
   bool origin = false;   // made here; kept until erase
   bool inlined = false;  // the directory has the bytes
+  bool scratch = false;  // a client's input of a collective operation; under no id
 
   // Where the bytes are: a block of the pool, or a user's memory with a region per rail.
   bool has_block = false;
