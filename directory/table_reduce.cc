@@ -139,6 +139,12 @@ void TableState::settle_reduces(const Turn& turn) {
     bool alive = true;
     for (std::size_t i = 0; i < positions.size() && alive; ++i)
       alive = drop_contribution_if_gone(reduce, positions[i], turn);
+    if (!alive) continue;
+    // Those of one node come together: then they are combined before they leave it.
+    std::stable_sort(positions.begin(), positions.end(),
+                     [&](std::uint32_t one, std::uint32_t other) {
+                       return likely_contributor(reduce, one) < likely_contributor(reduce, other);
+                     });
     for (std::size_t i = 0; i < positions.size() && alive; ++i)
       alive = take_contribution(reduce, positions[i], turn);
     if (alive) commit_if_final(reduce, turn);
@@ -188,6 +194,13 @@ Copy* TableState::choose_contributor(Entry& entry, const ReduceRecord::Contribut
     if (chosen == nullptr) chosen = copy;
   }
   return chosen;
+}
+
+std::uint32_t TableState::likely_contributor(const ReduceRecord& reduce, std::uint32_t position) {
+  const ReduceRecord::Contribution& contribution = reduce.contributions[position];
+  if (!contribution.entry->exists() || contribution.entry->is_inline) return 0;
+  const Copy* copy = choose_contributor(*contribution.entry, contribution);
+  return copy != nullptr ? copy->member->node.number : 0;
 }
 
 bool TableState::take_contribution(ReduceRecord& reduce, std::uint32_t position, const Turn& turn) {
@@ -353,11 +366,7 @@ std::uint32_t TableState::source_position(const ReduceRecord& reduce, std::uint3
 }
 
 bool TableState::needs_task(const ReduceRecord& reduce, ReducePlan::Slot slot) {
-  return reduce.plan->expected_inputs(slot) > 1 || is_root(reduce, slot);
-}
-
-bool TableState::is_root(const ReduceRecord& reduce, ReducePlan::Slot slot) {
-  return reduce.plan->closed() && reduce.plan->root() == slot;
+  return reduce.plan->expected_inputs(slot) > 1 || reduce.plan->is_root(slot);
 }
 
 ReduceInput TableState::input_at(Member& member, const ObjectId& id, Generation generation) {
@@ -407,7 +416,7 @@ void TableState::update_task(ReduceRecord& reduce, ReducePlan::Slot slot, const 
   }
   Member* const owner = find_number(reduce.plan->owner(slot));
   if (owner == nullptr) return;  // gone; its contributions will be taken out one by one
-  const bool is_target = is_root(reduce, slot);
+  const bool is_target = reduce.plan->is_root(slot);
   const std::uint32_t expected = reduce.plan->expected_inputs(slot);
   std::vector<ReduceInput> inputs = inputs_of(reduce, slot, turn);
   // What has perhaps begun cannot take in more than it was told of, nor become the target.

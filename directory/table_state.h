@@ -225,6 +225,7 @@ class TableState {
   bool holds(const ReduceRecord::Contribution& contribution);
   bool drop_contribution_if_gone(ReduceRecord& reduce, std::uint32_t position, const Turn& turn);
   static Copy* choose_contributor(Entry& entry, const ReduceRecord::Contribution& contribution);
+  static std::uint32_t likely_contributor(const ReduceRecord& reduce, std::uint32_t position);
   bool take_contribution(ReduceRecord& reduce, std::uint32_t position, const Turn& turn);
   bool check_size(ReduceRecord& reduce, std::uint32_t position, const Turn& turn);
   void reduce_inline(ReduceRecord& reduce, const Turn& turn);
@@ -235,7 +236,6 @@ class TableState {
   void apply_plan(ReduceRecord& reduce, const ReducePlan::Changes& changes, const Turn& turn);
   static std::uint32_t source_position(const ReduceRecord& reduce, std::uint32_t in_plan);
   static bool needs_task(const ReduceRecord& reduce, ReducePlan::Slot slot);
-  static bool is_root(const ReduceRecord& reduce, ReducePlan::Slot slot);
   static ReduceInput input_at(Member& member, const ObjectId& id, Generation generation);
   std::vector<ReduceInput> inputs_of(ReduceRecord& reduce, ReducePlan::Slot slot, const Turn& turn);
   void update_task(ReduceRecord& reduce, ReducePlan::Slot slot, const Turn& turn);

@@ -172,6 +172,10 @@ ReducePlan::Slot ReducePlan::root() const {
   return at;
 }
 
+bool ReducePlan::is_root(Slot slot) const {
+  return nodes_[slot].filled && (!nodes_[slot].parent || (closed() && root() == slot));
+}
+
 bool ReducePlan::filled(Slot slot) const {
   return nodes_[slot].filled;
 }

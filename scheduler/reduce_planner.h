@@ -69,6 +69,8 @@ class ReducePlan {
   bool closed() const;
   // The slot whose sum is the result. REQUIRES: closed().
   Slot root() const;
+  // Whether the slot's sum is the result, whatever else may come.
+  bool is_root(Slot slot) const;
 
   bool filled(Slot slot) const;
   std::uint32_t owner(Slot slot) const;                     // REQUIRES: filled

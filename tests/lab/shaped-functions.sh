@@ -23,16 +23,29 @@ _lab_word() {
 address() { _lab_word "$1" "$LOCHOS_LAB_ADDRESSES"; }
 address6() { _lab_word "$1" "$LOCHOS_LAB_ADDRESSES6"; }
 
-# exec makes `on … &` one process: $! is the command itself and can be killed.
-on() (
-  holder=$(_lab_holder "$1") || exit
+# Sets what a command on the node must have, and the array of words that take it there.
+_lab_enter() {
+  local holder
+  holder=$(_lab_holder "$1") || return
   export LOCHOS_LAB_RANK=$1
   LOCHOS_LAB_ADDRESS=$(address "$1")
   LOCHOS_LAB_ADDRESS6=$(address6 "$1")
   export LOCHOS_LAB_ADDRESS LOCHOS_LAB_ADDRESS6
+  _lab_words=(nsenter -t "$holder" -m -n -u -i -F --wdns="$PWD" --)
+}
+
+on() (
+  _lab_enter "$1" || exit
   shift
-  exec nsenter -t "$holder" -m -n -u -i -F --wdns="$PWD" -- "$@"
+  exec "${_lab_words[@]}" "$@"
 )
+
+# As `on … &`, which leaves a shell between: here $! is the command itself, and can be killed.
+begin() {
+  _lab_enter "$1" || return
+  shift
+  "${_lab_words[@]}" "$@" &
+}
 
 # One number is a node; anything else is meant for cut(1).
 cut() {

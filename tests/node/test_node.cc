@@ -125,6 +125,8 @@ void TestNode::run(const std::function<void(FakeEngine&)>& work) {
   }));
   pollfd entry{done.fd(), POLLIN, 0};
   ASSERT_EQ(::poll(&entry, 1, 10'000), 1);
+  // Reading is what orders the work before our return; poll alone orders nothing.
+  ASSERT_TRUE(done.clear());
 }
 
 std::size_t TestNode::clients() {

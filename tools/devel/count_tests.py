@@ -10,7 +10,7 @@ import sys
 import xml.etree.ElementTree as xml
 
 
-def first_line(text):
+def last_line(text):
     lines = [line.strip() for line in (text or '').splitlines() if line.strip()]
     return lines[-1] if lines else 'no reason given'
 
@@ -29,8 +29,9 @@ def main():
                     failed.append(name)
                     suites_with_failure.add(suite.get('name'))
                 elif skip is not None or case.get('result') == 'skipped':
+                    # GoogleTest has the reason in the element; meson puts that of a TAP line beside it.
                     reason = skip.get('message') if skip is not None else ''
-                    skipped.append((name, first_line(reason)))
+                    skipped.append((name, last_line(reason or case.findtext('system-out'))))
                 else:
                     passed += 1
 
