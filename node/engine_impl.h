@@ -55,8 +55,7 @@ class EngineImpl final : public Engine {
     PinNumber pin = 0;  // opened by the first progress reply
     std::uint64_t reported = 0;
     std::vector<ObjectId> ids;  // wait: to find positions
-    bool is_seal = false;       // seal, or create of a large object: what the PutReply answers
-    WriterNumber writer = 0;
+    WriterNumber writer = 0;    // create, put, seal: the maker's
   };
   struct Pin {
     LocalClient* client = nullptr;
@@ -126,6 +125,11 @@ class EngineImpl final : public Engine {
   // Ends the operation with this error and takes back whatever it had begun.
   void give_up(OperationNumber number, Error error);
   void pass_on(OperationNumber number, NodeMessage message);
+  Status check_free(const ObjectId& id) const;
+  Result<LocalObject*> make_own(const ObjectId& id, const std::string& name, std::uint64_t size);
+  WriterNumber open_writer(LocalClient& client, LocalObject& object);
+  void begin_claim(LocalClient& client, LocalRequestNumber request, const char* name,
+                   Duration timeout, WriterNumber writer);
   void claim(LocalObject& object);
   // Local readers that wait for the object's id wait for this object from now on.
   void take_over_wanted(LocalObject& object);
