@@ -19,6 +19,11 @@ constexpr std::size_t kConnectionEventsPerPoll = 16;
 // After so many objects have gone, the memory of their records is handed back to the system.
 constexpr std::uint64_t kTrimObjects = 10'000;
 
+// Whether registering memory takes all its pages and keeps them.
+bool pins_memory(const Rail& rail) {
+  return rail.transport->kind() == TransportKind::kVerbs;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options, std::unique_ptr<Pool> pool,
@@ -31,6 +36,11 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options, std::uniqu
 Result<std::unique_ptr<Engine>> EngineImpl::open(EngineOptions options, std::unique_ptr<Pool> pool,
                                                  std::vector<Rail> rails,
                                                  std::unique_ptr<DirectoryChannel> directory) {
+  // Too little memory is a reason that people can act on only if it is found before the device
+  // finds it.
+  if (std::any_of(rails.begin(), rails.end(), pins_memory)) {
+    if (Status reserved = pool->reserve(); !reserved) return fail(std::move(reserved.error()));
+  }
   const std::span<std::byte> memory = pool->memory();
   auto engine = std::make_unique<EngineImpl>(std::move(options), std::move(pool), std::move(rails),
                                              std::move(directory));
