@@ -24,6 +24,14 @@ bool pins_memory(const Rail& rail) {
   return rail.transport->kind() == TransportKind::kVerbs;
 }
 
+std::vector<Transport*> transports_of(const std::vector<Rail>& rails) {
+  std::vector<Transport*> transports;
+  transports.reserve(rails.size());
+  for (const Rail& rail : rails)
+    transports.push_back(rail.transport.get());
+  return transports;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options, std::unique_ptr<Pool> pool,
@@ -57,12 +65,14 @@ EngineImpl::EngineImpl(EngineOptions options, std::unique_ptr<Pool> pool, std::v
     : options_(std::move(options)),
       directory_(std::move(directory)),
       rails_(std::move(rails)),
+      registered_(transports_of(rails_)),
       index_(std::move(pool)),
       links_(rails_, options_.policy, options_.connect_timeout),
       completions_(kCompletionsPerPoll),
       connection_events_(kConnectionEventsPerPoll) {
   index_.on_destroy = [this](LocalObject& object) {
     progressed_.erase(&object);
+    object.external_memory.reset();  // before its owner hears that it is out of use
     const auto draining = draining_external_.find(object.id);
     if (draining != draining_external_.end() && draining->second == &object)
       draining_external_.erase(draining);
@@ -77,7 +87,8 @@ EngineImpl::EngineImpl(EngineOptions options, std::unique_ptr<Pool> pool, std::v
 EngineImpl::~EngineImpl() {
   index_.on_destroy = nullptr;
   links_.for_each([](Connection& connection) { connection.endpoint->close(); });
-  index_.for_each([](LocalObject& object) { object.external_regions.clear(); });
+  index_.clear();
+  registered_.clear();
   pool_regions_.clear();
   rails_.clear();
 }

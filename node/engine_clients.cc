@@ -38,6 +38,8 @@ void EngineImpl::forget(LocalClient& client, Instant now) {
     abandon(writer);
   for (const PinNumber pin : gone.pins)
     close_pin(pin);
+  for (const RegistrationNumber registration : gone.registrations)
+    registered_.remove(registration);
 }
 
 // ---- operations ----
@@ -85,7 +87,12 @@ void EngineImpl::give_up(OperationNumber number, Error error) {
   const auto found = operations_.find(number);
   if (found == operations_.end()) return;
   Operation& operation = found->second;
+  if (operation.failure) return;
   LocalObject* object = operation.object;
+  if (object != nullptr && object->into == number) {
+    end_into(*object, std::move(error));
+    return;
+  }
   const RequestNumber request = operation.directory_request;
   const WriterNumber writer = operation.writer;
   finish(number, fail(std::move(error)));
@@ -304,36 +311,6 @@ void EngineImpl::close_writer(WriterNumber writer) {
   index_.drop_reference(*closed.object);
 }
 
-void EngineImpl::on(LocalClient& client, LocalPutUserMemory& m) {
-  const std::string name = name_of(m);
-  if (!client.in_process()) {
-    reply_error(client, m.request, "put", name,
-                Error(Errc::kUnsupported, "another process's memory cannot be served"));
-    return;
-  }
-  if (Status free = check_free(m.id); !free) {
-    reply_error(client, m.request, "put", name, std::move(free.error()));
-    return;
-  }
-  LocalObject& object = index_.make(m.id, m.name);
-  object.origin = true;
-  object.size = m.size;
-  object.valid = m.size;
-  object.external = m.address;
-  for (Rail& rail : rails_) {
-    if (m.size == 0) break;
-    // Read-only use; registration takes one pointer type for both directions.
-    auto region = rail.transport->register_memory({const_cast<std::byte*>(m.address), m.size});
-    if (!region) {
-      index_.retire(object);
-      reply_error(client, m.request, "put", name, std::move(region.error()));
-      return;
-    }
-    object.external_regions.push_back(std::move(*region));
-  }
-  begin_claim(client, m.request, "put", m.timeout, open_writer(client, object));
-}
-
 // ---- reading ----
 
 void EngineImpl::on(LocalClient& client, LocalGet& m) {
@@ -348,6 +325,8 @@ void EngineImpl::on(LocalClient& client, LocalGet& m) {
     object = &index_.make(m.id, m.name);
     index_.enter(*object);
     request_object(*object);
+  } else if (object->into != 0 && object->state == State::kWanted) {
+    share(*object);
   }
   Operation& operation = operations_.at(number);
   operation.object = object;

@@ -1,7 +1,7 @@
 // The engine's insides. One class, cut by concern: engine.cc (turn, time, life), engine_clients.cc
-// (what local clients ask), engine_directory.cc (what the directory says), engine_edges.cc
-// (connections and transfers), engine_reduce.cc (combining streams),
-// engine_collective.cc.
+// (what local clients ask), engine_user_memory.cc (their memory in place of the pool),
+// engine_directory.cc (what the directory says), engine_edges.cc (connections and transfers),
+// engine_reduce.cc (combining streams), engine_collective.cc.
 #pragma once
 
 #include <map>
@@ -18,6 +18,7 @@
 #include "node/object_index.h"
 #include "node/peer_links.h"
 #include "node/reduce_work.h"
+#include "node/registered_ranges.h"
 
 namespace lochos {
 
@@ -59,6 +60,8 @@ class EngineImpl final : public Engine {
     std::vector<ObjectId> ids;  // wait: to find positions
     WriterNumber writer = 0;    // create, put, seal: the maker's
     CollectiveWork* collective = nullptr;
+    // How a get into a buffer has failed. Its answer waits until nobody can write there any more.
+    std::unique_ptr<Error> failure;
   };
   struct Pin {
     LocalClient* client = nullptr;
@@ -72,6 +75,7 @@ class EngineImpl final : public Engine {
     std::unordered_map<LocalRequestNumber, OperationNumber> operations;
     std::unordered_set<PinNumber> pins;
     std::unordered_set<WriterNumber> writers;
+    std::unordered_set<RegistrationNumber> registrations;
   };
   // What a directory request was for: an operation that passes it through, or an object's Put or
   // Get.
@@ -109,7 +113,6 @@ class EngineImpl final : public Engine {
   void on(LocalClient& client, LocalPublish& m);
   void on(LocalClient& client, LocalSeal& m);
   void on(LocalClient& client, LocalAbandon& m);
-  void on(LocalClient& client, LocalPutUserMemory& m);
   void on(LocalClient& client, LocalGet& m);
   void on(LocalClient& client, LocalRelease& m);
   void on(LocalClient& client, LocalCancel& m);
@@ -130,6 +133,11 @@ class EngineImpl final : public Engine {
   // Ends the operation with this error and takes back whatever it had begun.
   void give_up(OperationNumber number, Error error);
   void pass_on(OperationNumber number, NodeMessage message);
+  // What a request's object is called, for error text.
+  template <class Message>
+  static std::string name_of(const Message& m) {
+    return m.name.empty() ? m.id.to_hex() : m.name;
+  }
   Status check_free(const ObjectId& id) const;
   Result<LocalObject*> make_own(const ObjectId& id, const std::string& name, std::uint64_t size);
   WriterNumber open_writer(LocalClient& client, LocalObject& object);
@@ -147,6 +155,20 @@ class EngineImpl final : public Engine {
   // No reader waits for it any more and nobody is fed by it: stop fetching.
   void stop_if_unwanted(LocalObject& object);
   LocalView view_of(const LocalObject& object, PinNumber pin) const;
+
+  // --- engine_user_memory.cc ---
+  void on(LocalClient& client, LocalPutUserMemory& m);
+  void on(LocalClient& client, LocalGetInto& m);
+  void on(LocalClient& client, LocalRegisterMemory& m);
+  void on(LocalClient& client, LocalUnregisterMemory& m);
+  const Region& region_of(const LocalObject& object, std::size_t rail) const;
+  Status give_buffer(LocalObject& object, std::uint64_t size);
+  void receive_inline(LocalObject& object, const Inline& m);
+  void share(LocalObject& object);
+  void complete_into(LocalObject& object);
+  void end_into(LocalObject& object, Error error);
+  void hold_back(OperationNumber number, Error error);
+  void answer_held_back(LocalObject& object);
 
   // --- engine_directory.cc ---
   bool poll_directory();
@@ -250,7 +272,6 @@ class EngineImpl final : public Engine {
   void lose_connection(Connection& connection, const Error& error);
   void close_connection(Connection& connection);
   std::size_t find_slot();
-  const Region* region_of(const LocalObject& object, std::size_t rail) const;
 
   // --- engine.cc ---
   void expire(Instant now);
@@ -263,6 +284,7 @@ class EngineImpl final : public Engine {
   std::unique_ptr<DirectoryChannel> directory_;
   std::vector<Rail> rails_;
   std::vector<std::unique_ptr<Region>> pool_regions_;  // one a rail
+  RegisteredRanges registered_;
   ObjectIndex index_;
   PeerLinks links_;
 
