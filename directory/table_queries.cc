@@ -149,6 +149,7 @@ void TableState::exists_no_more(Entry& entry) {
 
 void TableState::on(Member& from, const CancelWait& message, const Turn& turn) {
   cancel_reduce(from, message.request, turn);
+  leave_collective(from, message.request, "gave up", turn);
   if (const auto wait = from.waits.find(message.request); wait != from.waits.end()) {
     forget_wait(*wait->second);
   }

@@ -106,8 +106,14 @@ Body encode(Builder& b, const LocalCollective& m) {
                              static_cast<std::uint8_t>(spec.dtype), to_wire(m.timeout))
           .Union()};
 }
-// Never sent: append_frame() refuses it.
-Body encode(Builder&, const LocalPutUserMemory&) {
+// Those that name memory of their process are never sent: append_frame() refuses them.
+template <class Message>
+inline constexpr bool kNamesMemory =
+    std::is_same_v<Message, LocalPutUserMemory> || std::is_same_v<Message, LocalGetInto> ||
+    std::is_same_v<Message, LocalRegisterMemory> || std::is_same_v<Message, LocalUnregisterMemory>;
+
+template <class Message>
+requires kNamesMemory<Message> Body encode(Builder&, const Message&) {
   return {RequestBody::NONE, 0};
 }
 
@@ -295,8 +301,10 @@ bool is_answered(const LocalMessage& message) {
 }  // namespace local_codec
 
 Status append_frame(const LocalMessage& message, std::vector<std::byte>& out) {
-  if (std::holds_alternative<LocalPutUserMemory>(message)) {
-    return fail(Errc::kUnsupported, "memory of this process cannot be served by another one");
+  const bool names_memory = std::visit(
+      [](const auto& m) { return local_codec::kNamesMemory<std::decay_t<decltype(m)>>; }, message);
+  if (names_memory) {
+    return fail(Errc::kUnsupported, "memory of this process cannot be used by another one");
   }
   local_codec::Builder builder;
   const auto [type, body] =

@@ -235,6 +235,22 @@ void FakeEngine::on(LocalClient& client, LocalGet& m, Instant now) {
   add_waiter(client, m, m.request, m.timeout, now);
 }
 
+// Through the pool, as when the object is here already.
+void FakeEngine::on(LocalClient& client, LocalGetInto& m, Instant now) {
+  add_waiter(client, LocalGet{m.request, m.id, m.name, m.timeout, true}, m.request, m.timeout, now);
+}
+
+void FakeEngine::on(LocalClient& client, LocalRegisterMemory& m, Instant) {
+  if (m.size == 0) return answer(client, m.request, fail(Errc::kInvalidArgument, "no bytes"));
+  registrations_.insert(++last_number_);
+  answer(client, m.request, LocalRegistered{last_number_});
+}
+
+void FakeEngine::on(LocalClient& client, LocalUnregisterMemory& m, Instant) {
+  registrations_.erase(m.registration);
+  answer(client, m.request, LocalDone{});
+}
+
 void FakeEngine::on(LocalClient& client, LocalWait& m, Instant now) {
   add_waiter(client, m, m.request, m.timeout, now);
 }

@@ -30,6 +30,7 @@ class FakeEngine final : public Engine {
   std::uint64_t messages() const { return messages_; }
   std::size_t waiting() const { return waiters_.size(); }
   std::size_t writers() const { return writers_.size(); }
+  const std::set<RegistrationNumber>& registrations() const { return registrations_; }
 
  private:
   struct Object {
@@ -68,6 +69,9 @@ class FakeEngine final : public Engine {
   void on(LocalClient& client, LocalAbandon& m, Instant now);
   void on(LocalClient& client, LocalPutUserMemory& m, Instant now);
   void on(LocalClient& client, LocalGet& m, Instant now);
+  void on(LocalClient& client, LocalGetInto& m, Instant now);
+  void on(LocalClient& client, LocalRegisterMemory& m, Instant now);
+  void on(LocalClient& client, LocalUnregisterMemory& m, Instant now);
   void on(LocalClient& client, LocalRelease& m, Instant now);
   void on(LocalClient& client, LocalCancel& m, Instant now);
   void on(LocalClient& client, LocalWait& m, Instant now);
@@ -101,6 +105,7 @@ class FakeEngine final : public Engine {
   std::map<WriterNumber, Writer> writers_;
   std::map<PinNumber, Pin> pins_;
   std::vector<Waiter> waiters_;
+  std::set<RegistrationNumber> registrations_;
   std::uint64_t last_number_ = 0;
   std::uint64_t last_generation_ = 0;
   std::uint64_t publishes_ = 0;

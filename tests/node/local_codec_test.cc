@@ -259,6 +259,10 @@ TEST(LocalCodecTest, WhatCannotTravelIsRefused) {
   std::vector<std::byte> out;
   EXPECT_EQ(append_frame(LocalMessage(LocalPutUserMemory{}), out).error().code(),
             Errc::kUnsupported);
+  EXPECT_EQ(append_frame(LocalMessage(LocalGetInto{}), out).error().code(), Errc::kUnsupported);
+  EXPECT_EQ(append_frame(LocalMessage(LocalRegisterMemory{}), out).error().code(),
+            Errc::kUnsupported);
+  EXPECT_EQ(append_frame(LocalReply{1, LocalReceived{}}, out).error().code(), Errc::kUnsupported);
   LocalPutInline large;
   large.request = 1;
   large.bytes.resize(kMaxFrameBytes);
