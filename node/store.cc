@@ -10,9 +10,13 @@
 #include "node/pending.h"
 #include "node/reduce_request.h"
 #include "node/store_backend.h"
+#include "node/store_call.h"
 #include "node/store_writer.h"
 
 namespace lochos {
+
+using namespace store_call;
+
 namespace {
 
 // A page of list(): with the longest names it still fits into a frame.
@@ -20,52 +24,9 @@ constexpr std::uint32_t kListPage = 500;
 // put() of a large object publishes after each piece of this size.
 constexpr std::size_t kCopyPiece = 1 << 20;
 
-Instant now() {
-  return std::chrono::steady_clock::now();
-}
-
-// The time that an operation has, as a deadline and as what is left of it.
-class Deadline {
- public:
-  explicit Deadline(Duration timeout)
-      : at_(saturating_add(now(), std::max(timeout, Duration::zero()))) {}
-  Instant at() const { return at_; }
-  Duration left() const {
-    return at_ == kNever ? kNoTimeout : std::max(at_ - now(), Duration::zero());
-  }
-
- private:
-  Instant at_;
-};
-
-struct Started {
-  std::shared_ptr<LocalLink> link;
-  std::shared_ptr<LocalRequest> request;
-};
-
 CallContext context_of(const char* operation, const Store::Key& key) {
   if (!key.name.empty() || !key.id) return {operation, key.name};
   return {operation, key.id->to_hex()};
-}
-
-// Sends a message; once more, over a new connection, if the old one proves to be dead and the node
-// cannot have seen it.
-template <class Message>
-Result<Started> start(StoreBackend& backend, const CallContext& context, const Deadline& deadline,
-                      Message message) {
-  // It is moved from on the second and last turn only. NOLINTBEGIN(bugprone-use-after-move)
-  for (bool again = true;; again = false) {
-    auto link = backend.link(deadline.at());
-    if (!link) return fail(context.add_to(std::move(link.error())));
-    if constexpr (requires { message.timeout; }) message.timeout = deadline.left();
-    LocalMessage copy = again ? LocalMessage(message) : LocalMessage(std::move(message));
-    auto request = (*link)->start(std::move(copy), deadline.at());
-    if (request) return Started{std::move(*link), std::move(*request)};
-    if (!again || request.error().code() != Errc::kConnectionLost) {
-      return fail(context.add_to(std::move(request.error())));
-    }
-  }
-  // NOLINTEND(bugprone-use-after-move)
 }
 
 // An engine in this process may write to the buffer until it has answered: its answer must be
@@ -82,20 +43,6 @@ Result<Started> start_get_into(StoreBackend& backend, const CallContext& context
                                 kNever);
   if (!request) return fail(context.add_to(std::move(request.error())));
   return Started{std::move(*link), std::move(*request)};
-}
-
-// Sends a message and waits for its answer.
-template <class Answer, class Message>
-Result<Answer> call(StoreBackend& backend, const CallContext& context, const Deadline& deadline,
-                    Message message) {
-  auto started = start(backend, context, deadline, std::move(message));
-  if (!started) return fail(std::move(started.error()));
-  return expect<Answer>(take_result(*started->link, *started->request, context), context);
-}
-
-Status without_value(Result<LocalDone> done) {
-  if (!done) return fail(std::move(done.error()));
-  return {};
 }
 
 Error bad_key(const CallContext& context, const Store::Key& key) {

@@ -266,6 +266,7 @@ class Store {
   explicit Store(std::shared_ptr<StoreBackend> backend);
 
  private:
+  friend class Group;  // node/group.h
   std::shared_ptr<StoreBackend> backend_;
 };
 

@@ -198,6 +198,11 @@ Status check(const CollectiveSpec& spec) {
     return bad(fmt::format("a group of {} members; 1 to {} are possible", spec.members,
                            kMaxCollectiveMembers));
   }
+  // The values may come from another language.
+  if (spec.kind > CollectiveKind::kAllToAll ||
+      static_cast<std::size_t>(spec.op) >= kReduceOps.size() ||
+      static_cast<std::size_t>(spec.dtype) >= kDataTypes.size())
+    return bad("there is no such kind, operation or element type");
   if (spec.rank >= spec.members)
     return bad(fmt::format("rank {} in a group of {}", spec.rank, spec.members));
   if (has_root(spec.kind) && spec.root >= spec.members)

@@ -55,11 +55,12 @@ class FakeEngine final : public Engine {
   };
   struct Waiter {
     LocalClient* client;
-    LocalMessage message;  // LocalGet, LocalWait, LocalBarrier or LocalReduce
+    LocalMessage message;  // LocalGet, LocalWait, LocalBarrier, LocalReduce or LocalCollective
     LocalRequestNumber number;
     Instant deadline;
     PinNumber pin = 0;  // opened by progress
     std::uint64_t told = 0;
+    std::vector<std::byte> input{};  // of a collective
   };
 
   void on(LocalClient& client, LocalCreate& m, Instant now);
@@ -82,6 +83,9 @@ class FakeEngine final : public Engine {
   void on(LocalClient& client, LocalStats& m, Instant now);
   // Knows one operation, the bitwise ones' xor, whatever was asked.
   void on(LocalClient& client, LocalReduce& m, Instant now);
+  void on(LocalClient& client, LocalScratch& m, Instant now);
+  // All members are its clients. Sums as a reduce does.
+  void on(LocalClient& client, LocalCollective& m, Instant now);
 
   Result<ObjectRef> make(const ObjectId& id, const std::string& name, std::uint64_t size);
   void add_waiter(LocalClient& client, LocalMessage message, LocalRequestNumber number,
@@ -91,6 +95,7 @@ class FakeEngine final : public Engine {
   bool answer_get(Waiter& waiter, const LocalGet& get);
   bool answer_wait(Waiter& waiter, const LocalWait& wait);
   bool answer_reduce(Waiter& waiter, const LocalReduce& reduce);
+  void answer_collective(const Waiter& member, const std::vector<Waiter>& all);
   void try_all();
   void abandon(WriterNumber number);
   void release(PinNumber number);

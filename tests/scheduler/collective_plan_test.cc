@@ -407,6 +407,15 @@ TEST(CollectiveCheck, NamesWhatIsWrong) {
     EXPECT_EQ(refusal(spec), Errc::kInvalidArgument);
     EXPECT_NE(check(spec).error().message().find("17"), std::string::npos);
   }
+  spec = good;
+  spec.kind = static_cast<CollectiveKind>(static_cast<int>(CollectiveKind::kAllToAll) + 1);
+  EXPECT_EQ(refusal(spec), Errc::kInvalidArgument);
+  spec = good;
+  spec.op = static_cast<ReduceOp>(kReduceOps.size());
+  EXPECT_EQ(refusal(spec), Errc::kInvalidArgument);
+  spec = good;
+  spec.dtype = static_cast<DataType>(kDataTypes.size());
+  EXPECT_EQ(refusal(spec), Errc::kInvalidArgument);
   // Others carry bytes, whatever they are.
   spec = good;
   spec.kind = CollectiveKind::kAllgather;
