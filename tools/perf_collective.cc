@@ -164,8 +164,11 @@ Result<RankFigures> Collective::measure(CollectiveOp& op, CollectiveContext& con
   const Instant arrived = now();
   if (auto done = op.execute(context, key); !done) return failed(op.name(), done.error());
   const Instant end = now();
-  own.total_s = seconds(end - start);
-  own.own_s = seconds(end - arrived);
+  if (op.is_timed(options_.rank)) {
+    const auto begins = op.begins(options_);
+    own.total_s = seconds(end - start);
+    own.own_s = seconds(end - (begins && arrive > Duration{0} ? start + *begins : arrived));
+  }
 
   // The node goes on forwarding to others after its own part; that counts as well.
   if (auto met = meet(key + "/done", context.ranks); !met) return fail(met.error());

@@ -1,13 +1,15 @@
-// The frame of `lochos perf bcast` and of the collective operations after it: one embedded node a
+// The frame of `lochos perf bcast`, `reduce` and what may come after them: one embedded node a
 // process, iterations that begin at a barrier, figures of all ranks brought together at rank 0.
 // One thread.
 //
-// What is timed in an iteration: from a rank's leaving the barrier until its own part is done.
+// What is timed in an iteration: from a rank's leaving the barrier until its own part is done (for
+// a reduce, rank 0's).
 // Outside of it: making contents, checking them, erasing, and the exchange of figures.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "compute/element.h"
 #include "node/node.h"
 #include "node/store.h"
 
@@ -29,6 +32,12 @@ struct CollectiveOptions {
   Duration arrive{0};                           // rank i begins i times this after the barrier
   bool verify = false;                          // compare every byte, not a sample
   Duration timeout = std::chrono::seconds(60);  // of each step
+
+  // Operations that combine elements:
+  DataType dtype = DataType::kF32;
+  ReduceOp reduce_op = ReduceOp::kSum;
+  std::uint32_t count = 0;  // of the ranks' objects, the first to turn up; 0: all
+  std::uint32_t sources() const { return count == 0 ? ranks : count; }
 };
 
 // What an operation may use.
@@ -44,8 +53,17 @@ class CollectiveOp {
  public:
   virtual ~CollectiveOp() = default;
   virtual std::string_view name() const = 0;
+  // It combines elements: dtype, reduce_op and count mean something.
+  virtual bool combines() const { return false; }
   // Time at the limit over the time that one pair of ranks needs for one object of the same size.
   virtual double bound_factor(std::uint32_t ranks) const = 0;
+  // Bandwidth of the busiest link over size per time: what nccl-tests call busbw over algbw.
+  virtual double bus_factor(std::uint32_t) const { return 1; }
+  // Whether the operation lasts until this rank is done.
+  virtual bool is_timed(std::uint32_t) const { return true; }
+  // Since when, after the barrier, all ranks' own times are counted, if it is not each one's
+  // arrival.
+  virtual std::optional<Duration> begins(const CollectiveOptions&) const { return std::nullopt; }
   virtual Status prepare(CollectiveContext& context, const std::string& key,
                          std::uint64_t seed) = 0;
   virtual Status execute(CollectiveContext& context, const std::string& key) = 0;
@@ -56,14 +74,15 @@ class CollectiveOp {
 };
 
 std::unique_ptr<CollectiveOp> make_broadcast();
+std::unique_ptr<CollectiveOp> make_reduce_to_first();
 
 // Fills and checks objects: of a sample of the bytes unless `all`.
 bool has_contents(std::span<const std::byte> bytes, std::uint64_t seed, bool all);
 
 // One rank's figures of one iteration. Travels as an object of exactly these bytes.
 struct RankFigures {
-  double total_s = 0;  // since the barrier
-  double own_s = 0;    // since its own arrival
+  double total_s = 0;  // since the barrier; 0 if the operation does not wait for this rank
+  double own_s = 0;    // since its own arrival, or what CollectiveOp::begins says
   double cpu_s = 0;    // user and system, of the whole process
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;
@@ -120,9 +139,10 @@ class Collective {
 // The table that rank 0 prints: a header, a line for each iteration, the medians.
 void print_collective_header();
 void print_iteration(std::size_t number, const IterationFigures& figures);
-void print_collective(const CollectiveOptions& options, const CollectiveResult& result);
+void print_collective(const CollectiveOp& op, const CollectiveOptions& options,
+                      const CollectiveResult& result);
 // Rank 0's result. What is not known (a run that failed) is null: valid in every case.
-std::string collective_json(std::string_view op, const CollectiveOptions& options,
+std::string collective_json(const CollectiveOp& op, const CollectiveOptions& options,
                             const CollectiveResult& result);
 
 }  // namespace lochos

@@ -16,19 +16,23 @@
 namespace lochos {
 namespace {
 
+constexpr const char* kBroadcastFooter =
+    "Rank i waits i times --arrive after the barrier; then rank 0 puts and the others get.\n"
+    "Timed is the slowest rank, since the barrier and since its own arrival.\n\n"
+    "  lochos perf bcast --directory 10.0.0.1:7777 --ranks 8 --rank 0 --size 64M --iterations 5";
+constexpr const char* kReduceFooter =
+    "Rank i waits i times --arrive after the barrier; then it puts an object. Rank 0 has them\n"
+    "reduced and gets the result: that is timed, since the barrier and since the last of the\n"
+    "sources that go in could be there. With --count K the first K that turn up go in.\n\n"
+    "  lochos perf reduce --directory 10.0.0.1:7777 --ranks 8 --rank 0 --size 64M --dtype bf16";
 constexpr const char* kFooter =
     "Start it once on every host, with the ranks 0 to N-1; each process is a node of its own. "
     "Every\n"
-    "iteration begins at a barrier; rank i waits i times --arrive, then rank 0 puts and the "
-    "others\n"
-    "get. Rank 0 prints, for each iteration and as median: the time of the slowest rank since the\n"
-    "barrier and since its own arrival, object bytes sent by the busiest rank and by all, bytes\n"
-    "received, and the processor time of all ranks. The bound is measured in the same run: ranks "
-    "0\n"
-    "and 1 move an object of the same size while nobody else does, connections being there "
-    "already.\n"
-    "In a lab (tests/lab) --ranks and --rank come from LOCHOS_LAB_SIZE and LOCHOS_LAB_RANK.\n\n"
-    "  lochos perf bcast --directory 10.0.0.1:7777 --ranks 8 --rank 0 --size 64M --iterations 5";
+    "iteration begins at a barrier. Rank 0 prints, for each iteration and as median: the time,\n"
+    "object bytes sent by the busiest rank and by all, bytes received, and the processor time of\n"
+    "all ranks. The bound comes from the same run: ranks 0 and 1 move an object of the same size\n"
+    "while nobody else does, connections being there already.\n"
+    "In a lab (tests/lab) --ranks and --rank come from LOCHOS_LAB_SIZE and LOCHOS_LAB_RANK.\n\n";
 
 // Shared by the ranks of a run, for objects on their way and for what erasing has not yet freed.
 constexpr std::uint64_t kSparePool = 64ULL << 20;
@@ -41,6 +45,9 @@ struct Options {
   std::uint64_t warmup = 1;
   std::uint64_t arrive_ms = 0;
   bool verify = false;
+  std::string dtype = "f32";
+  std::string reduce_op = "sum";
+  std::uint64_t count = 0;
   std::string json;
 };
 
@@ -54,7 +61,33 @@ std::optional<std::uint64_t> lab_number(const char* name) {
   return number;
 }
 
-Result<CollectiveOptions> collective_options(const Options& options, const Config& config) {
+// What is to be combined. Errors: kInvalidArgument.
+Status set_combination(CollectiveOptions& collective, const Options& options) {
+  const auto dtype = parse_data_type(options.dtype);
+  if (!dtype) return fail(dtype.error().code(), "--dtype: " + dtype.error().message());
+  const auto op = parse_reduce_op(options.reduce_op);
+  if (!op) return fail(op.error().code(), "--op: " + op.error().message());
+  if (!supported(*op, *dtype)) {
+    return fail(Errc::kInvalidArgument,
+                fmt::format("--op {} is not for --dtype {}", to_string(*op), to_string(*dtype)));
+  }
+  if (options.size % element_size(*dtype) != 0) {
+    return fail(Errc::kInvalidArgument,
+                fmt::format("--size {} is no multiple of the {} bytes of an element", options.size,
+                            element_size(*dtype)));
+  }
+  if (options.count > collective.ranks) {
+    return fail(Errc::kInvalidArgument,
+                fmt::format("--count {} of {} ranks", options.count, collective.ranks));
+  }
+  collective.dtype = *dtype;
+  collective.reduce_op = *op;
+  collective.count = static_cast<std::uint32_t>(options.count);
+  return {};
+}
+
+Result<CollectiveOptions> collective_options(const CollectiveOp& op, const Options& options,
+                                             const Config& config) {
   const std::uint64_t ranks =
       options.ranks != 0 ? options.ranks : lab_number("LOCHOS_LAB_SIZE").value_or(0);
   const bool given = options.rank != std::numeric_limits<std::uint64_t>::max();
@@ -75,6 +108,8 @@ Result<CollectiveOptions> collective_options(const Options& options, const Confi
   collective.arrive = std::chrono::milliseconds(options.arrive_ms);
   collective.verify = options.verify;
   collective.timeout = config.duration("timeout");
+  if (!op.combines()) return collective;
+  if (auto set = set_combination(collective, options); !set) return fail(set.error());
   return collective;
 }
 
@@ -107,13 +142,13 @@ Result<CollectiveResult> run_op(CollectiveOp& op, const NodeOptions& node,
 }
 
 Result<int> run(CollectiveOp& op, const Options& options, const Context& context) {
-  auto collective = collective_options(options, context.config);
+  auto collective = collective_options(op, options, context.config);
   if (!collective) return fail(collective.error());
   auto node = node_options(context.config, *collective, op.name());
   if (!node) return fail(node.error());
   const bool reports = collective->rank == 0;
   auto file = PerfJsonFile::open(reports ? options.json : std::string(),
-                                 collective_json(op.name(), *collective, {}));
+                                 collective_json(op, *collective, {}));
   if (!file) return fail(file.error());
   if (reports) print_collective_header();
   auto result = run_op(op, *node, *collective);
@@ -122,8 +157,8 @@ Result<int> run(CollectiveOp& op, const Options& options, const Context& context
     return fail(result.error());
   }
   if (!reports) return kExitDone;
-  print_collective(*collective, *result);
-  if (auto written = file->replace(collective_json(op.name(), *collective, *result)); !written)
+  print_collective(op, *collective, *result);
+  if (auto written = file->replace(collective_json(op, *collective, *result)); !written)
     return fail(written.error());
   if (auto written = file->finish(); !written) return fail(written.error());
   for (const IterationFigures& iteration : result->iterations) {
@@ -134,10 +169,27 @@ Result<int> run(CollectiveOp& op, const Options& options, const Context& context
 
 using MakeOp = std::unique_ptr<CollectiveOp> (*)();
 
-void add_operation(CLI::App& perf, Context& context, const std::string& name,
-                   const std::string& help, MakeOp make) {
-  CLI::App& command = add_command(perf, name, help, kFooter);
+template <class Values>
+std::string names_of(const Values& values) {
+  std::string names;
+  for (const auto value : values)
+    names += fmt::format("{}{}", names.empty() ? "" : "|", to_string(value));
+  return names;
+}
+
+void add_combination_options(CLI::App& command, Options& options) {
+  add_text(command, "--dtype", names_of(kDataTypes), options.dtype, "Type of elements [f32]");
+  add_text(command, "--op", names_of(kReduceOps), options.reduce_op, "Operation [sum]");
+  add_integer(command, "--count", options.count, 1, 1'000'000,
+              "Use only the first N objects that turn up [all]");
+}
+
+void add_operation(CLI::App& perf, Context& context, const std::string& help,
+                   const std::string& footer, MakeOp make) {
+  const std::unique_ptr<CollectiveOp> op = make();
+  CLI::App& command = add_command(perf, std::string(op->name()), help, kFooter + footer);
   auto options = std::make_shared<Options>();
+  if (op->combines()) add_combination_options(command, *options);
   add_integer(command, "--ranks", options->ranks, 1, 1'000'000, "How many processes take part");
   add_integer(command, "--rank", options->rank, 0, 999'999, "Which of them this is, from 0");
   add_size(command, "-s,--size", options->size, "Bytes of the object");
@@ -160,8 +212,10 @@ void add_operation(CLI::App& perf, Context& context, const std::string& name,
 }  // namespace
 
 void add_collective_commands(CLI::App& perf, Context& context) {
-  add_operation(perf, context, "bcast", "Time to bring an object from one node to all others",
-                make_broadcast);
+  add_operation(perf, context, "Time to bring an object from one node to all others",
+                kBroadcastFooter, make_broadcast);
+  add_operation(perf, context, "Time to combine an object of each node into one", kReduceFooter,
+                make_reduce_to_first);
 }
 
 }  // namespace lochos

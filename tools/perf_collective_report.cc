@@ -45,12 +45,38 @@ Summary summarise(const CollectiveResult& result) {
   return s;
 }
 
-// The part of the limit that was reached: for a whole that starts together by the slowest rank's
-// time, else by the slowest time since a rank's own arrival.
+// For a whole that starts together the slowest rank's time, else the slowest since its own arrival.
+double own_time(const CollectiveOptions& options, const Summary& summary) {
+  return options.arrive > Duration{0} ? summary.median_own_s : summary.median_s;
+}
+
+// The part of the limit that was reached.
 double share_of_bound(const CollectiveOptions& options, const CollectiveResult& result,
                       const Summary& summary) {
-  const double time = options.arrive > Duration{0} ? summary.median_own_s : summary.median_s;
+  const double time = own_time(options, summary);
   return time > 0 ? result.bound_s / time : 0;
+}
+
+// MB are 2^20 bytes.
+double algorithm_rate(const CollectiveOptions& options, const CollectiveResult& result,
+                      const Summary& summary) {
+  const double time = own_time(options, summary);
+  return result.iterations.empty() || time <= 0
+             ? 0
+             : static_cast<double>(options.size) / time / (1 << 20);
+}
+
+// In the columns of nccl-tests.
+void print_combination(const CollectiveOp& op, const CollectiveOptions& options,
+                       const CollectiveResult& result, const Summary& summary) {
+  const double rate = algorithm_rate(options, result, summary);
+  fmt::print("#{:>11} {:>11} {:>5} {:>6} {:>10} {:>12} {:>12} {:>7} {:>8}\n", "size[B]", "count",
+             "type", "redop", "time[us]", "algbw[MB/s]", "busbw[MB/s]", "#wrong", "share");
+  fmt::print(" {:>11} {:>11} {:>5} {:>6} {:>10.0f} {:>12.1f} {:>12.1f} {:>7} {:>8.3f}\n",
+             options.size, options.size / element_size(options.dtype), to_string(options.dtype),
+             to_string(options.reduce_op), own_time(options, summary) * 1e6, rate,
+             rate * op.bus_factor(options.ranks), summary.wrong,
+             share_of_bound(options, result, summary));
 }
 
 constexpr const char* kLine = " {:<10} {:>10.4f} {:>10.4f} {:>14} {:>14} {:>14} {:>9.3f}\n";
@@ -69,11 +95,13 @@ void print_iteration(std::size_t number, const IterationFigures& i) {
   std::fflush(stdout);
 }
 
-void print_collective(const CollectiveOptions& options, const CollectiveResult& result) {
+void print_collective(const CollectiveOp& op, const CollectiveOptions& options,
+                      const CollectiveResult& result) {
   const Summary s = summarise(result);
   const auto bytes = [](double value) { return fmt::format("{:.0f}", value); };
   fmt::print(kLine, "median", s.median_s, s.median_own_s, bytes(s.bytes_sent_max),
              bytes(s.bytes_sent_total), bytes(s.bytes_received_total), s.cpu_s);
+  if (op.combines()) print_combination(op, options, result, s);
   if (result.bound_s > 0) {
     fmt::print(
         "# bound {:.4f} s: {} over the bandwidth of ranks 0 and 1 alone, measured in this run "
@@ -86,7 +114,7 @@ void print_collective(const CollectiveOptions& options, const CollectiveResult& 
   std::fflush(stdout);
 }
 
-std::string collective_json(std::string_view op, const CollectiveOptions& options,
+std::string collective_json(const CollectiveOp& op, const CollectiveOptions& options,
                             const CollectiveResult& result) {
   const Summary s = summarise(result);
   const bool known = !result.iterations.empty();
@@ -97,7 +125,14 @@ std::string collective_json(std::string_view op, const CollectiveOptions& option
   const auto count = [&](std::string_view key, double value) {
     known ? json.field(key, static_cast<std::uint64_t>(value)) : json.key(key).null();
   };
-  json.begin_object().field("op", op).field("ranks", options.ranks).field("size", options.size);
+  const double rate = algorithm_rate(options, result, s);
+  json.begin_object().field("op", op.name());
+  json.field("ranks", options.ranks).field("size", options.size);
+  if (op.combines()) {
+    json.field("count", options.size / element_size(options.dtype));
+    json.field("dtype", to_string(options.dtype)).field("reduce_op", to_string(options.reduce_op));
+    json.field("sources", options.sources());
+  }
   json.field("iterations", result.iterations.size());
   number("median_s", s.median_s);
   number("min_s", s.min_s);
@@ -105,6 +140,8 @@ std::string collective_json(std::string_view op, const CollectiveOptions& option
   number("median_own_s", s.median_own_s);
   number("bound_s", result.bound_s);
   number("share", share_of_bound(options, result, s));
+  number("algbw_MBps", rate);
+  number("busbw_MBps", rate * op.bus_factor(options.ranks));
   count("wrong", static_cast<double>(s.wrong));
   count("bytes_sent_max", s.bytes_sent_max);
   count("bytes_sent_first", s.bytes_sent_first);
