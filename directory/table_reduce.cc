@@ -168,8 +168,8 @@ bool TableState::drop_contribution_if_gone(ReduceRecord& reduce, std::uint32_t p
   const bool erased = contribution.entry->ended_because == Errc::kDeleted;
   contribution.generation = 0;
   --reduce.ready;
-  if (!drop_from_plan(reduce, position, turn)) return false;
-  // Erased on purpose it will not come back by itself; lost it may be put again.
+  // Erased on purpose it will not come back by itself; lost it may be put again. This comes before
+  // the plan is changed, so that readers of the target fail and are not told to begin anew.
   if (erased) {
     ++reduce.erased;
     if (reduce.request.sources.size() - reduce.erased < reduce.request.count) {
@@ -179,7 +179,7 @@ bool TableState::drop_contribution_if_gone(ReduceRecord& reduce, std::uint32_t p
       return false;
     }
   }
-  return true;
+  return drop_from_plan(reduce, position, turn);
 }
 
 Copy* TableState::choose_contributor(Entry& entry, const ReduceRecord::Contribution& contribution) {

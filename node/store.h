@@ -142,7 +142,8 @@ struct ReduceOptions {
   // The same bits whatever the order in which sources turn up: those of a left fold over the
   // included ones in the order given. It costs time when they turn up in another order: each joins
   // in its turn, so that the result waits for the earliest that is missing, and the pipeline starts
-  // later. Integers, min and max (but for the sign of zero and the kind of NaN) need it not.
+  // later; with a count below the number of sources, only once that many are there. Integers, min
+  // and max (but for the sign of zero and the kind of NaN) need it not.
   bool deterministic = false;
 };
 
