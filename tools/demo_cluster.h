@@ -47,6 +47,7 @@ class DemoCluster {
   Status stop(Duration timeout);
   // SIGKILL; stop() then expects nothing of it.
   void kill(std::size_t index);
+  bool is_killed(std::size_t index) const { return killed_[index]; }
 
  private:
   explicit DemoCluster(ChildProcess directory) : directory_(std::move(directory)) {}

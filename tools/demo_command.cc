@@ -1,7 +1,6 @@
 #include "tools/demo_command.h"
 
 #include <fmt/format.h>
-#include <openssl/evp.h>
 
 #include <algorithm>
 #include <array>
@@ -14,6 +13,8 @@
 
 #include "base/units.h"
 #include "tools/demo_cluster.h"
+#include "tools/demo_reduce.h"
+#include "tools/digest.h"
 #include "tools/file_io.h"
 #include "tools/json.h"
 #include "tools/options.h"
@@ -27,9 +28,10 @@ namespace {
 constexpr const char* kFooter =
     "Starts one directory and five nodes on loopback, puts a file on the first, gets it on the "
     "other\n"
-    "four at once, kills one of them in the middle, and compares SHA-256 everywhere. Needs no "
-    "root\n"
-    "and no RDMA, ends in a few seconds and removes what it made.\n\n"
+    "four at once, kills one of them in the middle, and compares SHA-256 everywhere. Then the "
+    "four\n"
+    "that are left contribute to a sum, and another is killed while its contribution is added.\n"
+    "Needs no root and no RDMA, ends in a few seconds and removes what it made.\n\n"
     "  lochos demo\n"
     "  lochos demo weights.bin";
 
@@ -55,16 +57,6 @@ struct Row {
   std::vector<std::string> parents;  // in the order in which they were seen
 };
 
-std::string sha256(std::span<const std::byte> bytes) {
-  std::array<unsigned char, 32> digest{};
-  unsigned length = digest.size();
-  EVP_Digest(bytes.data(), bytes.size(), digest.data(), &length, EVP_sha256(), nullptr);
-  std::string hex;
-  for (const unsigned char byte : digest)
-    hex += fmt::format("{:02x}", byte);
-  return hex;
-}
-
 // Bytes that do not compress and differ everywhere: a transfer that mixes up offsets is seen.
 std::vector<std::byte> random_bytes(std::uint64_t size) {
   std::vector<std::byte> bytes(size);
@@ -84,7 +76,7 @@ Status check_memory(std::uint64_t size) {
   for (std::string line; std::getline(meminfo, line);) {
     if (line.starts_with("MemAvailable:")) available_kb = std::stoull(line.substr(13));
   }
-  const std::uint64_t need = kNodeCount * size + (256ULL << 20);
+  const std::uint64_t need = kNodeCount * std::max(size, 3 * kDemoPartBytes) + (256ULL << 20);
   if (available_kb == 0 || need <= available_kb * 1024) return {};
   return fail(Error(Errc::kNoSpace, fmt::format("five nodes with {} each need {}, and {} is free",
                                                 format_size(size), format_size(need),
@@ -260,7 +252,8 @@ void print_table(const Demo& demo, DemoCluster& cluster, std::uint64_t size,
 }
 
 void print_json(const Demo& demo, DemoCluster& cluster, std::uint64_t size,
-                const std::string& expected, const std::vector<std::string>& wrong) {
+                const std::string& expected, const std::optional<DemoReduceOutcome>& reduce,
+                const std::vector<std::string>& wrong) {
   JsonWriter json;
   json.begin_object()
       .field("ok", wrong.empty())
@@ -283,7 +276,13 @@ void print_json(const Demo& demo, DemoCluster& cluster, std::uint64_t size,
       json.value(parent);
     json.end_array().end_object();
   }
-  json.end_array().key("wrong").begin_array();
+  json.end_array().key("reduce");
+  if (reduce) {
+    write_demo_reduce(json, *reduce);
+  } else {
+    json.null();
+  }
+  json.key("wrong").begin_array();
   for (const std::string& text : wrong)
     json.value(text);
   fmt::print("{}", json.end_array().end_object().text());
@@ -313,6 +312,14 @@ Result<Source> prepare_source(const DemoArguments& arguments, const std::string&
   return Source{arguments.file, bytes->size(), sha256(*bytes)};
 }
 
+void print_broadcast(const Demo& demo, DemoCluster& cluster, const Source& source) {
+  if (demo.victim()) {
+    fmt::print("{} was killed (SIGKILL) when it had {:.0f} % of its copy and fed others\n",
+               cluster.nodes()[*demo.victim()].name, demo.killed_at() * 100);
+  }
+  print_table(demo, cluster, source.size, source.sha256);
+}
+
 Result<int> run_demo(const DemoArguments& arguments) {
   const Instant started = SteadyClock().now();
   auto signals = StopSignals::open();
@@ -321,9 +328,9 @@ Result<int> run_demo(const DemoArguments& arguments) {
   if (!folder) return fail(folder.error());
   auto source = prepare_source(arguments, folder->path());
   if (!source) return fail(source.error());
-  // Room for the object and the rounding of size classes.
-  auto cluster =
-      DemoCluster::start(folder->path(), kNodeCount, source->size + (64ULL << 20), kStartTimeout);
+  // Room for the object or what the reduce needs, and the rounding of size classes.
+  const std::uint64_t pool = std::max(source->size, 4 * kDemoPartBytes) + (64ULL << 20);
+  auto cluster = DemoCluster::start(folder->path(), kNodeCount, pool, kStartTimeout);
   if (!cluster) return fail(cluster.error());
   if (!arguments.json) {
     fmt::print(
@@ -335,17 +342,23 @@ Result<int> run_demo(const DemoArguments& arguments) {
   Demo demo(*cluster, source->path, source->size, *signals);
   if (auto ran = demo.run(); !ran) return fail(ran.error());
   std::vector<std::string> wrong = verdict(demo, *cluster, source->sha256);
+  if (!arguments.json) print_broadcast(demo, *cluster, *source);
+  std::optional<DemoReduceOutcome> reduce;
+  if (wrong.empty()) {
+    if (auto erased = cluster->nodes()[0].store.erase(kObjectName, kStopTimeout); !erased)
+      return fail(erased.error());
+    auto outcome = run_demo_reduce(*cluster, *signals);
+    if (!outcome) return fail(outcome.error());
+    reduce = std::move(*outcome);
+    wrong = reduce->wrong;
+  }
   if (auto stopped = cluster->stop(kStopTimeout); !stopped)
     wrong.push_back(stopped.error().message());
   if (arguments.json) {
-    print_json(demo, *cluster, source->size, source->sha256, wrong);
+    print_json(demo, *cluster, source->size, source->sha256, reduce, wrong);
     return wrong.empty() ? kExitDone : kExitFailed;
   }
-  if (demo.victim()) {
-    fmt::print("{} was killed (SIGKILL) when it had {:.0f} % of its copy and fed others\n",
-               cluster->nodes()[*demo.victim()].name, demo.killed_at() * 100);
-  }
-  print_table(demo, *cluster, source->size, source->sha256);
+  if (reduce) print_demo_reduce(*reduce);
   for (const std::string& text : wrong)
     fmt::print("wrong: {}\n", text);
   fmt::print("\n{} in {}\n",
@@ -358,8 +371,8 @@ Result<int> run_demo(const DemoArguments& arguments) {
 
 void add_demo_command(CLI::App& app, Context& context) {
   auto arguments = std::make_shared<DemoArguments>();
-  CLI::App& command =
-      add_command(app, "demo", "Watch a broadcast on this machine survive a killed node", kFooter);
+  CLI::App& command = add_command(
+      app, "demo", "Watch a broadcast and a sum on this machine survive killed nodes", kFooter);
   add_positional(command, "FILE", arguments->file, Presence::kOptional,
                  "File to broadcast; one is made if none is given");
   add_size(command, "--size", arguments->size, "Size of the file that is made");

@@ -20,6 +20,13 @@ class Demo(LochosTest):
         for node in shown['nodes']:
             if node['role'] != 'killed':
                 self.assertTrue(node['sha256_ok'], node)
+        reduce = shown['reduce']
+        roles = sorted(node['role'] for node in reduce['nodes'])
+        self.assertEqual(roles, ['contributor', 'contributor', 'killed', 'spare'])
+        for node in reduce['nodes']:
+            killed = node['role'] == 'killed'
+            self.assertEqual(node['included'], not killed, node)
+            self.assertEqual(node['sha256_ok'], not killed, node)
         self.assertLess(time.monotonic() - started, 60)
         self.assertEqual(os.listdir(self.folder), [])
 
