@@ -53,7 +53,8 @@ Offset<wire::ListReply> build(FlatBufferBuilder& b, const ListReply& m) {
   for (const ListEntry& entry : m.entries) {
     const auto name = text(b, entry.name);
     const wire::Id id = to_wire(entry.id);
-    entries.push_back(wire::CreateListEntry(b, &id, name, entry.size, entry.sealed, entry.holders));
+    entries.push_back(wire::CreateListEntry(b, &id, name, entry.size, entry.sealed, entry.holders,
+                                            entry.generation));
   }
   const auto all = b.CreateVector(entries);
   return wire::CreateListReply(b, m.request, all, m.more);
@@ -202,7 +203,8 @@ ListReply read(Reader& r, const wire::ListReply& m) {
                              .name = r.text(entry->name()),
                              .size = entry->size(),
                              .sealed = entry->sealed(),
-                             .holders = entry->holders()});
+                             .holders = entry->holders(),
+                             .generation = entry->generation()});
   }
   return reply;
 }

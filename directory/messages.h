@@ -364,6 +364,7 @@ struct ListEntry {
   std::uint64_t size = 0;
   bool sealed = false;
   std::uint32_t holders = 0;
+  Generation generation = 0;
   bool operator==(const ListEntry&) const = default;
 };
 struct ListReply {

@@ -70,7 +70,8 @@ void TableState::on(Member& from, const List& message, const Turn& turn) {
                              .size = entry.size,
                              .sealed = entry.is_inline || entry.complete_copies > 0,
                              .holders = static_cast<std::uint32_t>(
-                                 entry.is_inline ? entry.readers.count() : entry.complete_copies)});
+                                 entry.is_inline ? entry.readers.count() : entry.complete_copies),
+                             .generation = entry.generation});
   }
   turn.send(from, std::move(reply));
 }

@@ -360,6 +360,7 @@ void EngineImpl::on(ListReply& m) {
     stat.size = entry.size;
     stat.sealed = entry.sealed;
     stat.holder_count = entry.holders;
+    stat.generation = entry.generation;
     page.objects.push_back(std::move(stat));
   }
   finish(outstanding->operation, LocalPayload(std::move(page)));

@@ -206,8 +206,8 @@ inline void fill(StatReply& m) {
 }
 inline void fill(ListReply& m) {
   m = {any<RequestNumber>(), several<ListEntry>([] {
-         return ListEntry{any<ObjectId>(), any<std::string>(), any<std::uint64_t>(), any<bool>(),
-                          any<std::uint32_t>()};
+         return ListEntry{any<ObjectId>(), any<std::string>(),   any<std::uint64_t>(),
+                          any<bool>(),     any<std::uint32_t>(), any<Generation>()};
        }),
        any<bool>()};
 }
