@@ -45,15 +45,16 @@ class [[nodiscard]] Error {
   const std::string& message() const { return message_; }
 
   // Context. An empty string (or no value) means "does not apply"; the innermost setter wins, so a
-  // layer may add what it knows without erasing what a lower one said.
-  Error&& with_operation(std::string_view v) && { return std::move(set(operation_, v)); }
-  Error&& with_object(std::string_view v) && { return std::move(set(object_, v)); }
-  Error&& with_peer(std::string_view v) && { return std::move(set(peer_, v)); }
-  Error&& with_transport(std::string_view v) && { return std::move(set(transport_, v)); }
-  Error&& with_nic(std::string_view v) && { return std::move(set(nic_, v)); }
-  Error&& with_cause(std::string_view v) && { return std::move(set(cause_, v)); }
-  Error&& with_fix(std::string_view v) && { return std::move(set(fix_, v)); }
-  Error&& with_bytes(std::uint64_t done, std::uint64_t total) && {
+  // layer may add what it knows without erasing what a lower one said. The error moves into the one
+  // returned, which may be assigned back: `error = std::move(error).with_peer(…)`.
+  Error with_operation(std::string_view v) && { return std::move(set(operation_, v)); }
+  Error with_object(std::string_view v) && { return std::move(set(object_, v)); }
+  Error with_peer(std::string_view v) && { return std::move(set(peer_, v)); }
+  Error with_transport(std::string_view v) && { return std::move(set(transport_, v)); }
+  Error with_nic(std::string_view v) && { return std::move(set(nic_, v)); }
+  Error with_cause(std::string_view v) && { return std::move(set(cause_, v)); }
+  Error with_fix(std::string_view v) && { return std::move(set(fix_, v)); }
+  Error with_bytes(std::uint64_t done, std::uint64_t total) && {
     bytes_done_ = done;
     bytes_total_ = total;
     return std::move(*this);

@@ -53,7 +53,8 @@ Offset<wire::ListReply> build(FlatBufferBuilder& b, const ListReply& m) {
   for (const ListEntry& entry : m.entries) {
     const auto name = text(b, entry.name);
     const wire::Id id = to_wire(entry.id);
-    entries.push_back(wire::CreateListEntry(b, &id, name, entry.size, entry.sealed, entry.holders));
+    entries.push_back(wire::CreateListEntry(b, &id, name, entry.size, entry.sealed, entry.holders,
+                                            entry.generation));
   }
   const auto all = b.CreateVector(entries);
   return wire::CreateListReply(b, m.request, all, m.more);
@@ -125,6 +126,20 @@ Offset<wire::Restarted> build(FlatBufferBuilder& b, const Restarted& m) {
   const wire::Id id = to_wire(m.id);
   return wire::CreateRestarted(b, &id, m.generation);
 }
+Offset<wire::CollectivePeers> build(FlatBufferBuilder& b, const CollectivePeers& m) {
+  std::vector<Offset<wire::CollectivePeer>> peers;
+  peers.reserve(m.peers.size());
+  for (const CollectivePeer& peer : m.peers) {
+    const auto all = rails(b, peer.rails);
+    const wire::Node node = to_wire(peer.node);
+    peers.push_back(wire::CreateCollectivePeer(b, peer.rank, &node, all, raw(peer.policy)));
+  }
+  const auto all = b.CreateVector(peers);
+  return wire::CreateCollectivePeers(b, m.request, m.collective, m.chunk_bytes, all);
+}
+Offset<wire::CollectiveEnd> build(FlatBufferBuilder& b, const CollectiveEnd& m) {
+  return wire::CreateCollectiveEnd(b, m.collective);
+}
 
 // The way back.
 Joined read(Reader& r, const wire::Joined& m) {
@@ -188,7 +203,8 @@ ListReply read(Reader& r, const wire::ListReply& m) {
                              .name = r.text(entry->name()),
                              .size = entry->size(),
                              .sealed = entry->sealed(),
-                             .holders = entry->holders()});
+                             .holders = entry->holders(),
+                             .generation = entry->generation()});
   }
   return reply;
 }
@@ -272,6 +288,24 @@ Committed read(Reader& r, const wire::Committed& m) {
 Restarted read(Reader& r, const wire::Restarted& m) {
   return {.id = r.id(m.id()), .generation = m.generation()};
 }
+CollectivePeers read(Reader& r, const wire::CollectivePeers& m) {
+  CollectivePeers message{.request = m.request(),
+                          .collective = m.collective(),
+                          .chunk_bytes = m.chunk_bytes(),
+                          .peers = {}};
+  if (m.peers() == nullptr || !r.at_most(m.peers()->size(), kMaxCollectiveMembers)) return message;
+  message.peers.reserve(m.peers()->size());
+  for (const wire::CollectivePeer* peer : *m.peers()) {
+    message.peers.push_back({.rank = peer->rank(),
+                             .node = r.node(peer->node()),
+                             .rails = r.bounded_rails(peer->rails()),
+                             .policy = r.policy(peer->policy())});
+  }
+  return message;
+}
+CollectiveEnd read(Reader&, const wire::CollectiveEnd& m) {
+  return {.collective = m.collective()};
+}
 
 }  // namespace
 }  // namespace directory_codec
@@ -321,6 +355,8 @@ Result<DirectoryMessage> decode_directory_message(std::span<const std::byte> pay
     LOCHOS_DECODE(ReduceCancel)
     LOCHOS_DECODE(Committed)
     LOCHOS_DECODE(Restarted)
+    LOCHOS_DECODE(CollectivePeers)
+    LOCHOS_DECODE(CollectiveEnd)
     case wire::DirectoryMessage::NONE:
       break;
   }

@@ -108,6 +108,20 @@ Offset<wire::ReduceFailed> build(FlatBufferBuilder& b, const ReduceFailed& m) {
   const wire::Id input = to_wire(m.input);
   return wire::CreateReduceFailed(b, m.reduce, m.slot, m.attempt, &input, raw(m.reason), message);
 }
+Offset<wire::CollectiveJoin> build(FlatBufferBuilder& b, const CollectiveJoin& m) {
+  const auto name = text(b, m.name);
+  const auto spec =
+      wire::CreateCollectiveSpec(b, raw(m.spec.kind), m.spec.members, m.spec.rank, m.spec.root,
+                                 m.spec.size, raw(m.spec.op), raw(m.spec.dtype));
+  return wire::CreateCollectiveJoin(b, m.request, name, spec);
+}
+Offset<wire::CollectiveDone> build(FlatBufferBuilder& b, const CollectiveDone& m) {
+  return wire::CreateCollectiveDone(b, m.collective, m.rank);
+}
+Offset<wire::CollectiveFailed> build(FlatBufferBuilder& b, const CollectiveFailed& m) {
+  const auto message = text(b, m.message);
+  return wire::CreateCollectiveFailed(b, m.collective, m.rank, raw(m.reason), message);
+}
 
 // The way back.
 Join read(Reader& r, const wire::Join& m) {
@@ -220,6 +234,28 @@ ReduceFailed read(Reader& r, const wire::ReduceFailed& m) {
           .reason = r.errc(m.reason()),
           .message = r.text(m.message())};
 }
+// Whether its numbers fit together is not the codec's to say.
+CollectiveSpec read(Reader& r, const wire::CollectiveSpec& m) {
+  return {.kind = r.collective_kind(m.kind()),
+          .members = m.members(),
+          .rank = m.rank(),
+          .root = m.root(),
+          .size = m.size(),
+          .op = r.op(m.op()),
+          .dtype = r.dtype(m.dtype())};
+}
+CollectiveJoin read(Reader& r, const wire::CollectiveJoin& m) {
+  return {.request = m.request(), .name = r.name(m.name()), .spec = read(r, *m.spec())};
+}
+CollectiveDone read(Reader&, const wire::CollectiveDone& m) {
+  return {.collective = m.collective(), .rank = m.rank()};
+}
+CollectiveFailed read(Reader& r, const wire::CollectiveFailed& m) {
+  return {.collective = m.collective(),
+          .rank = m.rank(),
+          .reason = r.errc(m.reason()),
+          .message = r.text(m.message())};
+}
 
 }  // namespace
 }  // namespace directory_codec
@@ -271,6 +307,9 @@ Result<NodeMessage> decode_node_message(std::span<const std::byte> payload) {
     LOCHOS_DECODE(Reduce)
     LOCHOS_DECODE(ReduceDone)
     LOCHOS_DECODE(ReduceFailed)
+    LOCHOS_DECODE(CollectiveJoin)
+    LOCHOS_DECODE(CollectiveDone)
+    LOCHOS_DECODE(CollectiveFailed)
     case wire::NodeMessage::NONE:
       break;
   }

@@ -152,6 +152,9 @@ class Reader {
   DataType dtype(std::uint8_t value) {
     return in_range<DataType>(value, 0, raw(kDataTypes.back()));
   }
+  CollectiveKind collective_kind(std::uint8_t value) {
+    return in_range<CollectiveKind>(value, 0, raw(CollectiveKind::kAllToAll));
+  }
   Errc errc(std::uint8_t value) { return in_range<Errc>(value, 0, raw(Errc::kSystem)); }
   TransportPolicy policy(std::uint8_t value) {
     return in_range<TransportPolicy>(value, 0, raw(TransportPolicy::kTcp));

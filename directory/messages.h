@@ -23,6 +23,7 @@
 #include "base/node_id.h"
 #include "base/object_id.h"
 #include "compute/element.h"
+#include "scheduler/collective_plan.h"
 #include "transport/transport.h"
 
 namespace lochos {
@@ -72,6 +73,8 @@ class SharedBytes {
 // Counts the reduces of a directory's life, and the plans of one reduce. 0: none.
 using ReduceNumber = std::uint64_t;
 using AttemptNumber = std::uint64_t;
+// Counts the collective operations of a directory's life. 0: none.
+using CollectiveNumber = std::uint64_t;
 
 // What a reduce is made from. Value.
 struct ReduceSource {
@@ -259,9 +262,35 @@ struct ReduceFailed {
   bool operator==(const ReduceFailed&) const = default;
 };
 
-using NodeMessage = std::variant<Join, Leave, Heartbeat, Hold, Put, Seal, Abandon, Get, CancelGet,
-                                 EdgeDone, EdgeFailed, Drop, Erase, Stat, List, Wait, CancelWait,
-                                 Barrier, Members, Reduce, ReduceDone, ReduceFailed>;
+// A member of a group takes part in a collective operation. Answer: CollectivePeers, once or more
+// often as those turn up that it needs; Failed if a member goes, gives up, or says something else
+// than the others of what is to be done. The last word about it is CollectiveEnd. CancelWait takes
+// it back, which fails it for all.
+struct CollectiveJoin {
+  RequestNumber request = 0;
+  std::string name;  // of this operation of this group; at most kMaxNameBytes
+  CollectiveSpec spec;
+  bool operator==(const CollectiveJoin&) const = default;
+};
+// This member has its result; others may still need its streams. No answer before CollectiveEnd.
+struct CollectiveDone {
+  CollectiveNumber collective = 0;
+  std::uint32_t rank = 0;
+  bool operator==(const CollectiveDone&) const = default;
+};
+// This member cannot go on.
+struct CollectiveFailed {
+  CollectiveNumber collective = 0;
+  std::uint32_t rank = 0;
+  Errc reason = Errc::kConnectionLost;
+  std::string message;
+  bool operator==(const CollectiveFailed&) const = default;
+};
+
+using NodeMessage =
+    std::variant<Join, Leave, Heartbeat, Hold, Put, Seal, Abandon, Get, CancelGet, EdgeDone,
+                 EdgeFailed, Drop, Erase, Stat, List, Wait, CancelWait, Barrier, Members, Reduce,
+                 ReduceDone, ReduceFailed, CollectiveJoin, CollectiveDone, CollectiveFailed>;
 
 // ---- directory to node ----
 
@@ -335,6 +364,7 @@ struct ListEntry {
   std::uint64_t size = 0;
   bool sealed = false;
   std::uint32_t holders = 0;
+  Generation generation = 0;
   bool operator==(const ListEntry&) const = default;
 };
 struct ListReply {
@@ -448,9 +478,30 @@ struct Restarted {
   Generation generation = 0;
   bool operator==(const Restarted&) const = default;
 };
+// Where members are from whose streams the receiver makes its own.
+struct CollectivePeer {
+  std::uint32_t rank = 0;
+  NodeId node;
+  std::vector<RailAddress> rails;
+  TransportPolicy policy = TransportPolicy::kAuto;
+  bool operator==(const CollectivePeer&) const = default;
+};
+struct CollectivePeers {
+  RequestNumber request = 0;
+  CollectiveNumber collective = 0;
+  std::uint64_t chunk_bytes = 0;
+  std::vector<CollectivePeer> peers;
+  bool operator==(const CollectivePeers&) const = default;
+};
+// All members have their results, or none will: nobody needs anybody's streams any more.
+struct CollectiveEnd {
+  CollectiveNumber collective = 0;
+  bool operator==(const CollectiveEnd&) const = default;
+};
 using DirectoryMessage =
     std::variant<Joined, PutReply, Inline, Assign, Failed, EraseReply, StatReply, ListReply,
                  WaitReply, BarrierReply, MembersReply, EdgeRevoked, Deleted, Withdrawn, Fenced,
-                 ReduceReply, ReduceTask, ReduceCancel, Committed, Restarted>;
+                 ReduceReply, ReduceTask, ReduceCancel, Committed, Restarted, CollectivePeers,
+                 CollectiveEnd>;
 
 }  // namespace lochos

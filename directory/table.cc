@@ -60,7 +60,10 @@ TableStats Table::stats() const {
 }
 
 TableState::TableState(const TableOptions& options)
-    : options_(options), last_generation_(options.epoch), last_incarnation_(options.epoch) {}
+    : options_(options),
+      last_collective_(options.epoch),
+      last_generation_(options.epoch),
+      last_incarnation_(options.epoch) {}
 
 void TableState::run_timers(const Turn& turn) {
   while (!losses_.empty() && losses_.begin()->first <= turn.now)
@@ -71,6 +74,7 @@ void TableState::run_timers(const Turn& turn) {
     if (copy.entry->has_source()) assign(copy, Patience::kNone, turn);
   }
   expire_reduces(turn);
+  forget_failed_collectives(turn.now);
   forget_erased(turn.now);
 }
 
@@ -79,6 +83,7 @@ Instant TableState::next_deadline() const {
   if (!losses_.empty()) next = std::min(next, losses_.begin()->first);
   if (!retries_.empty()) next = std::min(next, retries_.begin()->first);
   if (!reduce_deadlines_.empty()) next = std::min(next, reduce_deadlines_.begin()->first);
+  if (!failed_queue_.empty()) next = std::min(next, failed_queue_.front().first);
   if (!erased_queue_.empty()) next = std::min(next, erased_queue_.front().until);
   return next;
 }
@@ -93,7 +98,9 @@ TableStats TableState::stats() const {
   stats.waits = waits_;
   stats.barriers = barriers_.size();
   stats.reduces = reduces_.size();
-  stats.timers = losses_.size() + retries_.size() + reduce_deadlines_.size() + erased_queue_.size();
+  stats.collectives = collectives_.size();
+  stats.timers = losses_.size() + retries_.size() + reduce_deadlines_.size() +
+                 failed_queue_.size() + erased_queue_.size();
   stats.inline_bytes = inline_bytes_;
   return stats;
 }

@@ -46,6 +46,7 @@ struct TableStats {
   std::size_t waits = 0;
   std::size_t barriers = 0;
   std::size_t reduces = 0;
+  std::size_t collectives = 0;
   std::size_t timers = 0;
   std::uint64_t inline_bytes = 0;
 };

@@ -91,6 +91,8 @@ void TableState::remove_member(Member& member, bool clean, const Turn& turn) {
   auto owner = std::move(members_.extract(member.node.number).mapped());
   while (!owner->reduces.empty())
     cancel_reduce(*owner, owner->reduces.begin()->first, turn);
+  while (!owner->collectives.empty())
+    leave_collective(*owner, owner->collectives.begin()->first, "is gone", turn);
   while (!owner->waits.empty())
     forget_wait(*owner->waits.begin()->second);
   while (!owner->copies.empty()) {

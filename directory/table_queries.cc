@@ -70,7 +70,8 @@ void TableState::on(Member& from, const List& message, const Turn& turn) {
                              .size = entry.size,
                              .sealed = entry.is_inline || entry.complete_copies > 0,
                              .holders = static_cast<std::uint32_t>(
-                                 entry.is_inline ? entry.readers.count() : entry.complete_copies)});
+                                 entry.is_inline ? entry.readers.count() : entry.complete_copies),
+                             .generation = entry.generation});
   }
   turn.send(from, std::move(reply));
 }
@@ -149,6 +150,7 @@ void TableState::exists_no_more(Entry& entry) {
 
 void TableState::on(Member& from, const CancelWait& message, const Turn& turn) {
   cancel_reduce(from, message.request, turn);
+  leave_collective(from, message.request, "gave up", turn);
   if (const auto wait = from.waits.find(message.request); wait != from.waits.end()) {
     forget_wait(*wait->second);
   }

@@ -1,6 +1,6 @@
 // The inside of a Table (table.h), cut by concern: table.cc (dispatch, time), table_members.cc,
 // table_objects.cc (put, erase, hold …), table_edges.cc (get, planning, loss), table_queries.cc
-// (stat, list, wait, barrier), table_reduce.cc. Not for others.
+// (stat, list, wait, barrier), table_reduce.cc, table_collective.cc. Not for others.
 //
 // Ownership: members own their copies and waits; the table owns members and entries. Every pointer
 // below is valid as long as both its ends exist: whoever dies is unlinked first.
@@ -12,6 +12,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -103,11 +104,28 @@ struct Member {
   std::unordered_map<Entry*, std::unique_ptr<Copy>> copies;
   std::unordered_map<RequestNumber, std::unique_ptr<WaitRecord>> waits;
   std::unordered_map<RequestNumber, ReduceRecord*> reduces;  // that it asked for
+  // Collective operations it takes part in: which, and as which rank.
+  std::unordered_map<RequestNumber, std::pair<CollectiveNumber, std::uint32_t>> collectives;
 };
 
 struct BarrierRoom {
   std::uint32_t expected = 0;
   std::vector<std::pair<Member*, RequestNumber>> entered;
+};
+
+// A collective operation of a group, from its first member until all are done.
+struct CollectiveRoom {
+  struct Part {
+    Member* member = nullptr;
+    RequestNumber request = 0;
+    bool done = false;
+  };
+  CollectiveNumber number = 0;
+  std::string name;
+  CollectiveSpec spec;                    // of the first; its rank is that member's
+  std::map<std::uint32_t, Part> members;  // by rank
+  std::uint32_t done = 0;
+  std::uint64_t chunk_bytes = 0;
 };
 
 // The time and the way out of one call into the table.
@@ -155,6 +173,11 @@ class TableState {
   void on(Member& from, const Reduce& message, const Turn& turn);
   void on(Member& from, const ReduceDone& message, const Turn& turn);
   void on(Member& from, const ReduceFailed& message, const Turn& turn);
+  // table_collective.cc
+  void on(Member& from, const CollectiveJoin& message, const Turn& turn);
+  void on(Member& from, const CollectiveDone& message, const Turn& turn);
+  void on(Member& from, const CollectiveFailed& message, const Turn& turn);
+
   // Looks at what happened to sources of reduces since the last time. At the end of each call.
   void settle_reduces(const Turn& turn);
 
@@ -254,6 +277,15 @@ class TableState {
   void end_reduce(ReduceRecord& reduce, const Turn& turn);
   void end_record(ReduceRecord& reduce);
 
+  // Collective operations (table_collective.cc).
+  void introduce(CollectiveRoom& room, std::uint32_t rank, const Turn& turn);
+  CollectiveRoom* find_collective(const Member& from, CollectiveNumber number, std::uint32_t rank);
+  void leave_collective(Member& member, RequestNumber request, std::string_view why,
+                        const Turn& turn);
+  void fail_collective(CollectiveRoom& room, Errc code, std::string message, const Turn& turn);
+  void end_collective(CollectiveRoom& room, const Turn& turn);
+  void forget_failed_collectives(Instant now);
+
   void forget_erased(Instant now);
 
   const TableOptions options_;
@@ -282,6 +314,16 @@ class TableState {
   std::set<std::pair<Instant, ReduceRecord*>> reduce_deadlines_;
   std::vector<ReduceNumber> changed_reduces_;
   ReduceNumber last_reduce_ = 0;
+
+  std::unordered_map<CollectiveNumber, CollectiveRoom> collectives_;    // addresses are stable
+  std::unordered_map<std::string, CollectiveNumber> collective_names_;  // that still fill
+  struct FailedCollective {
+    Errc code = Errc::kAborted;
+    std::string message;
+  };
+  std::unordered_map<std::string, FailedCollective> failed_collectives_;
+  std::deque<std::pair<Instant, std::string>> failed_queue_;
+  CollectiveNumber last_collective_;
 
   Generation last_generation_;
   std::uint64_t last_incarnation_;

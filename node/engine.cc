@@ -19,6 +19,19 @@ constexpr std::size_t kConnectionEventsPerPoll = 16;
 // After so many objects have gone, the memory of their records is handed back to the system.
 constexpr std::uint64_t kTrimObjects = 10'000;
 
+// Whether registering memory takes all its pages and keeps them.
+bool pins_memory(const Rail& rail) {
+  return rail.transport->kind() == TransportKind::kVerbs;
+}
+
+std::vector<Transport*> transports_of(const std::vector<Rail>& rails) {
+  std::vector<Transport*> transports;
+  transports.reserve(rails.size());
+  for (const Rail& rail : rails)
+    transports.push_back(rail.transport.get());
+  return transports;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options, std::unique_ptr<Pool> pool,
@@ -31,6 +44,11 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options, std::uniqu
 Result<std::unique_ptr<Engine>> EngineImpl::open(EngineOptions options, std::unique_ptr<Pool> pool,
                                                  std::vector<Rail> rails,
                                                  std::unique_ptr<DirectoryChannel> directory) {
+  // Too little memory is a reason that people can act on only if it is found before the device
+  // finds it.
+  if (std::any_of(rails.begin(), rails.end(), pins_memory)) {
+    if (Status reserved = pool->reserve(); !reserved) return fail(std::move(reserved.error()));
+  }
   const std::span<std::byte> memory = pool->memory();
   auto engine = std::make_unique<EngineImpl>(std::move(options), std::move(pool), std::move(rails),
                                              std::move(directory));
@@ -47,12 +65,14 @@ EngineImpl::EngineImpl(EngineOptions options, std::unique_ptr<Pool> pool, std::v
     : options_(std::move(options)),
       directory_(std::move(directory)),
       rails_(std::move(rails)),
+      registered_(transports_of(rails_)),
       index_(std::move(pool)),
       links_(rails_, options_.policy, options_.connect_timeout),
       completions_(kCompletionsPerPoll),
       connection_events_(kConnectionEventsPerPoll) {
   index_.on_destroy = [this](LocalObject& object) {
     progressed_.erase(&object);
+    object.external_memory.reset();  // before its owner hears that it is out of use
     const auto draining = draining_external_.find(object.id);
     if (draining != draining_external_.end() && draining->second == &object)
       draining_external_.erase(draining);
@@ -67,7 +87,8 @@ EngineImpl::EngineImpl(EngineOptions options, std::unique_ptr<Pool> pool, std::v
 EngineImpl::~EngineImpl() {
   index_.on_destroy = nullptr;
   links_.for_each([](Connection& connection) { connection.endpoint->close(); });
-  index_.for_each([](LocalObject& object) { object.external_regions.clear(); });
+  index_.clear();
+  registered_.clear();
   pool_regions_.clear();
   rails_.clear();
 }
@@ -130,6 +151,8 @@ Error EngineImpl::timed_out(const Operation& operation) const {
   if (!directory_->joined()) {
     return std::move(error).with_cause("no directory: " + directory_->describe());
   }
+  if (operation.collective != nullptr)
+    return std::move(error).with_cause(missing_ranks(*operation.collective));
   const LocalObject* object = operation.object;
   if (object == nullptr) return error;
   if (object->state == State::kWanted) {

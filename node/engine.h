@@ -46,8 +46,9 @@ struct EngineOptions {
 
 class Engine {
  public:
-  // Registers the pool with every rail. Errors: what Transport::register_memory says (kPermission
-  // with the locked-memory limit, above all).
+  // Registers the pool with every rail; all its pages are reserved first if a rail pins them.
+  // Errors: kNoSpace (Pool::reserve), and what Transport::register_memory says (kPermission with
+  // the locked-memory limit, above all).
   static Result<std::unique_ptr<Engine>> create(EngineOptions options, std::unique_ptr<Pool> pool,
                                                 std::vector<Rail> rails,
                                                 std::unique_ptr<DirectoryChannel> directory);

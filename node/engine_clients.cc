@@ -8,6 +8,15 @@
 #include "node/engine_impl.h"
 
 namespace lochos {
+namespace {
+
+// What a request's object is called, for error text.
+template <class Message>
+std::string name_of(const Message& m) {
+  return m.name.empty() ? m.id.to_hex() : m.name;
+}
+
+}  // namespace
 
 void EngineImpl::handle(LocalClient& client, LocalMessage message, Instant now) {
   now_ = now;
@@ -29,6 +38,8 @@ void EngineImpl::forget(LocalClient& client, Instant now) {
     abandon(writer);
   for (const PinNumber pin : gone.pins)
     close_pin(pin);
+  for (const RegistrationNumber registration : gone.registrations)
+    registered_.remove(registration);
 }
 
 // ---- operations ----
@@ -52,6 +63,10 @@ void EngineImpl::finish(OperationNumber number, Result<LocalPayload> result) {
   Operation& operation = node.mapped();
   if (operation.deadline != kNever) deadlines_.erase({operation.deadline, number});
   if (operation.object != nullptr) std::erase(operation.object->waiters, number);
+  if (CollectiveWork* work = std::exchange(operation.collective, nullptr); work != nullptr) {
+    work->operation = 0;
+    end_collective(*work);
+  }
   if (operation.client == nullptr) return;
   const auto client = clients_.find(operation.client);
   if (client != clients_.end()) client->second.operations.erase(operation.request);
@@ -72,7 +87,12 @@ void EngineImpl::give_up(OperationNumber number, Error error) {
   const auto found = operations_.find(number);
   if (found == operations_.end()) return;
   Operation& operation = found->second;
+  if (operation.failure) return;
   LocalObject* object = operation.object;
+  if (object != nullptr && object->into == number) {
+    end_into(*object, std::move(error));
+    return;
+  }
   const RequestNumber request = operation.directory_request;
   const WriterNumber writer = operation.writer;
   finish(number, fail(std::move(error)));
@@ -112,32 +132,42 @@ void EngineImpl::pass_on(OperationNumber number, NodeMessage message) {
 
 // ---- making objects ----
 
-void EngineImpl::on(LocalClient& client, LocalCreate& m) {
-  const std::string name = m.name.empty() ? m.id.to_hex() : m.name;
-  LocalObject* existing = index_.find(m.id);
-  if (existing != nullptr && existing->state != State::kWanted) {
-    reply_error(client, m.request, "create", name,
-                Error(Errc::kAlreadyExists, "this node has or fetches it"));
-    return;
-  }
-  LocalObject& object = index_.make(m.id, m.name);
+// Whether this node may make an object under the id: only a wish for it may be here already.
+// Errors: kAlreadyExists.
+Status EngineImpl::check_free(const ObjectId& id) const {
+  const LocalObject* existing = index_.find(id);
+  if (existing == nullptr || existing->state == State::kWanted) return {};
+  return fail(Errc::kAlreadyExists, "this node has or fetches it");
+}
+
+// A new object of this node with room in the pool, not yet under its id. Errors: kAlreadyExists,
+// kNoSpace.
+Result<LocalObject*> EngineImpl::make_own(const ObjectId& id, const std::string& name,
+                                          std::uint64_t size) {
+  if (Status free = check_free(id); !free) return fail(std::move(free.error()));
+  LocalObject& object = index_.make(id, name);
   object.origin = true;
-  if (Status room = give_storage(object, m.size); !room) {
+  if (Status room = give_storage(object, size); !room) {
     index_.retire(object);
-    reply_error(client, m.request, "create", name, std::move(room.error()));
-    return;
+    return fail(std::move(room.error()));
   }
+  return &object;
+}
+
+// Its writer keeps the object until close_writer().
+WriterNumber EngineImpl::open_writer(LocalClient& client, LocalObject& object) {
   const WriterNumber writer = next_number_++;
   writers_[writer] = {&client, &object};
   clients_[&client].writers.insert(writer);
   index_.add_reference(object);
-  if (m.size <= kInlineObjectBytes) {
-    // Claimed at seal, when its bytes can travel with the claim.
-    object.state = State::kDraft;
-    client.deliver({m.request, LocalPayload(LocalCreated{writer, object.block.offset, m.size})});
-    return;
-  }
-  const OperationNumber number = begin(client, m.request, "create", name, m.timeout);
+  return writer;
+}
+
+// Begins the operation that the directory's answer to the claim ends, and claims.
+void EngineImpl::begin_claim(LocalClient& client, LocalRequestNumber request, const char* name,
+                             Duration timeout, WriterNumber writer) {
+  LocalObject& object = *writers_.at(writer).object;
+  const OperationNumber number = begin(client, request, name, object.display_name(), timeout);
   Operation& operation = operations_.at(number);
   operation.object = &object;
   operation.writer = writer;
@@ -145,39 +175,38 @@ void EngineImpl::on(LocalClient& client, LocalCreate& m) {
   claim(object);
 }
 
-void EngineImpl::on(LocalClient& client, LocalPutInline& m) {
-  const std::string name = m.name.empty() ? m.id.to_hex() : m.name;
-  LocalObject* existing = index_.find(m.id);
-  if (existing != nullptr && existing->state != State::kWanted) {
-    reply_error(client, m.request, "put", name,
-                Error(Errc::kAlreadyExists, "this node has or fetches it"));
+void EngineImpl::on(LocalClient& client, LocalCreate& m) {
+  const auto made = make_own(m.id, m.name, m.size);
+  if (!made) {
+    reply_error(client, m.request, "create", name_of(m), made.error());
     return;
   }
+  LocalObject& object = **made;
+  const WriterNumber writer = open_writer(client, object);
+  if (m.size <= kInlineObjectBytes) {
+    // Claimed at seal, when its bytes can travel with the claim.
+    object.state = State::kDraft;
+    client.deliver({m.request, LocalPayload(LocalCreated{writer, object.block.offset, m.size})});
+    return;
+  }
+  begin_claim(client, m.request, "create", m.timeout, writer);
+}
+
+void EngineImpl::on(LocalClient& client, LocalPutInline& m) {
   if (m.bytes.size() > kInlineObjectBytes) {
-    reply_error(client, m.request, "put", name,
+    reply_error(client, m.request, "put", name_of(m),
                 Error(Errc::kInvalidArgument, "too large to be put in one message"));
     return;
   }
-  LocalObject& object = index_.make(m.id, m.name);
-  object.origin = true;
-  if (Status room = give_storage(object, m.bytes.size()); !room) {
-    index_.retire(object);
-    reply_error(client, m.request, "put", name, std::move(room.error()));
+  const auto made = make_own(m.id, m.name, m.bytes.size());
+  if (!made) {
+    reply_error(client, m.request, "put", name_of(m), made.error());
     return;
   }
+  LocalObject& object = **made;
   if (!m.bytes.empty()) std::memcpy(index_.data(object), m.bytes.data(), m.bytes.size());
   object.valid = object.size;
-  const WriterNumber writer = next_number_++;
-  writers_[writer] = {&client, &object};
-  clients_[&client].writers.insert(writer);
-  index_.add_reference(object);
-  const OperationNumber number = begin(client, m.request, "put", name, m.timeout);
-  Operation& operation = operations_.at(number);
-  operation.object = &object;
-  operation.writer = writer;
-  operation.is_seal = true;
-  object.waiters.push_back(number);
-  claim(object);
+  begin_claim(client, m.request, "put", m.timeout, open_writer(client, object));
 }
 
 // Puts the object under its id and asks the directory for it. Local readers that were waiting for
@@ -219,6 +248,11 @@ void EngineImpl::on(LocalClient& client, LocalSeal& m) {
   }
   LocalObject& object = *found->second.object;
   const std::string name = object.display_name();
+  if (object.scratch) {
+    reply_error(client, m.request, "seal", "",
+                Error(Errc::kInvalidArgument, "it is no object but an operation's input"));
+    return;
+  }
   switch (object.state) {
     case State::kFilling:
       close_writer(m.writer);
@@ -227,25 +261,16 @@ void EngineImpl::on(LocalClient& client, LocalSeal& m) {
       complete(object);
       client.deliver({m.request, LocalPayload(LocalDone{})});
       return;
-    case State::kDraft: {
-      LocalObject* existing = index_.find(object.id);
-      if (existing != nullptr && existing->state != State::kWanted) {
+    case State::kDraft:
+      if (Status free = check_free(object.id); !free) {
         close_writer(m.writer);
         index_.retire(object);
-        reply_error(client, m.request, "seal", name,
-                    Error(Errc::kAlreadyExists, "this node has or fetches it"));
+        reply_error(client, m.request, "seal", name, std::move(free.error()));
         return;
       }
       object.valid = object.size;
-      const OperationNumber number = begin(client, m.request, "seal", name, m.timeout);
-      Operation& operation = operations_.at(number);
-      operation.object = &object;
-      operation.writer = m.writer;
-      operation.is_seal = true;
-      object.waiters.push_back(number);
-      claim(object);
+      begin_claim(client, m.request, "seal", m.timeout, m.writer);
       return;
-    }
     case State::kRetired: {
       const Errc reason = object.retired_because;
       close_writer(m.writer);
@@ -286,52 +311,10 @@ void EngineImpl::close_writer(WriterNumber writer) {
   index_.drop_reference(*closed.object);
 }
 
-void EngineImpl::on(LocalClient& client, LocalPutUserMemory& m) {
-  const std::string name = m.name.empty() ? m.id.to_hex() : m.name;
-  if (!client.in_process()) {
-    reply_error(client, m.request, "put", name,
-                Error(Errc::kUnsupported, "another process's memory cannot be served"));
-    return;
-  }
-  LocalObject* existing = index_.find(m.id);
-  if (existing != nullptr && existing->state != State::kWanted) {
-    reply_error(client, m.request, "put", name,
-                Error(Errc::kAlreadyExists, "this node has or fetches it"));
-    return;
-  }
-  LocalObject& object = index_.make(m.id, m.name);
-  object.origin = true;
-  object.size = m.size;
-  object.valid = m.size;
-  object.external = m.address;
-  for (Rail& rail : rails_) {
-    if (m.size == 0) break;
-    // Read-only use; registration takes one pointer type for both directions.
-    auto region = rail.transport->register_memory({const_cast<std::byte*>(m.address), m.size});
-    if (!region) {
-      index_.retire(object);
-      reply_error(client, m.request, "put", name, std::move(region.error()));
-      return;
-    }
-    object.external_regions.push_back(std::move(*region));
-  }
-  const WriterNumber writer = next_number_++;
-  writers_[writer] = {&client, &object};
-  clients_[&client].writers.insert(writer);
-  index_.add_reference(object);
-  const OperationNumber number = begin(client, m.request, "put", name, m.timeout);
-  Operation& operation = operations_.at(number);
-  operation.object = &object;
-  operation.writer = writer;
-  operation.is_seal = true;
-  object.waiters.push_back(number);
-  claim(object);
-}
-
 // ---- reading ----
 
 void EngineImpl::on(LocalClient& client, LocalGet& m) {
-  const std::string name = m.name.empty() ? m.id.to_hex() : m.name;
+  const std::string name = name_of(m);
   const OperationNumber number = begin(client, m.request, "get", name, m.timeout);
   LocalObject* object = index_.find(m.id);
   if (object != nullptr && object->state == State::kComplete) {
@@ -342,6 +325,8 @@ void EngineImpl::on(LocalClient& client, LocalGet& m) {
     object = &index_.make(m.id, m.name);
     index_.enter(*object);
     request_object(*object);
+  } else if (object->into != 0 && object->state == State::kWanted) {
+    share(*object);
   }
   Operation& operation = operations_.at(number);
   operation.object = object;
@@ -445,7 +430,7 @@ void EngineImpl::on(LocalClient& client, LocalWait& m) {
 }
 
 void EngineImpl::on(LocalClient& client, LocalStat& m) {
-  const std::string name = m.name.empty() ? m.id.to_hex() : m.name;
+  const std::string name = name_of(m);
   const OperationNumber number = begin(client, m.request, "stat", name, m.timeout);
   operations_.at(number).ids = {m.id};
   pass_on(number, Stat{0, m.id});
@@ -457,7 +442,7 @@ void EngineImpl::on(LocalClient& client, LocalList& m) {
 }
 
 void EngineImpl::on(LocalClient& client, LocalErase& m) {
-  const std::string name = m.name.empty() ? m.id.to_hex() : m.name;
+  const std::string name = name_of(m);
   const OperationNumber number = begin(client, m.request, "erase", name, m.timeout);
   operations_.at(number).ids = {m.id};
   pass_on(number, Erase{0, m.id});

@@ -142,7 +142,7 @@ void EngineImpl::request_object(LocalObject& object) {
     object.directory_request = next_number_++;
     outstanding_[object.directory_request].object = &object;
   }
-  directory_->send(Get{object.directory_request, object.id});
+  directory_->send(Get{object.directory_request, object.id, /*leaf=*/object.into != 0});
 }
 
 Status EngineImpl::give_storage(LocalObject& object, std::uint64_t size) {
@@ -159,10 +159,14 @@ void EngineImpl::on(Inline& m) {
     return;
   outstanding_.erase(m.request);
   object->directory_request = 0;
-  if (object->has_block) {
+  if (object->has_storage()) {
     // It was larger in an earlier life; its readers started on bytes that are no longer the
     // object's.
     withdraw(*object, Error(Errc::kObjectLost, "it was replaced while it was being fetched"));
+    return;
+  }
+  if (object->into != 0) {
+    receive_inline(*object, m);
     return;
   }
   if (Status room = give_storage(*object, m.bytes.size()); !room) {
@@ -185,12 +189,24 @@ void EngineImpl::on(Assign& m) {
                       object->incoming == nullptr && m.chunk_bytes > 0;
   if (!usable)
     return;  // answered twice, or nobody wants it any more (and the directory has been told)
-  if (object->has_block && (object->generation != m.generation || object->size != m.size)) {
+  if (object->has_storage() && (object->generation != m.generation || object->size != m.size)) {
     withdraw(*object, Error(Errc::kObjectLost, "it was replaced while it was being fetched"));
     return;
   }
-  if (!object->has_block) {
-    if (Status room = give_storage(*object, m.size); !room) {
+  if (object->into != 0 && m.uncommitted && !object->has_storage()) {
+    // A leaf that is complete is forgotten, and would not hear whether these bytes are the last.
+    share(*object);
+    return;
+  }
+  if (!object->has_storage()) {
+    Status room = object->into != 0 ? give_buffer(*object, m.size) : give_storage(*object, m.size);
+    if (!room && object->into != 0 && room.error().code() != Errc::kInvalidArgument) {
+      log_warning("a get of {} goes through the pool, its buffer cannot be registered: {}",
+                  object->display_name(), room.error().to_string());
+      share(*object);
+      return;
+    }
+    if (!room) {
       withdraw(*object, std::move(room.error()));
       return;
     }
@@ -220,7 +236,8 @@ void EngineImpl::withdraw(LocalObject& object, Error reason) {
   const State was = object.state;
   object.retired_because = reason.code();
   index_.add_reference(object);  // outlives what follows
-  if (object.external != nullptr) draining_external_[object.id] = &object;
+  if (object.external != nullptr && object.shares == nullptr && object.into == 0)
+    draining_external_[object.id] = &object;
   index_.retire(object);
   if (was == State::kWanted || was == State::kFetching) forget_request(object);
   if (object.incoming != nullptr)
@@ -236,7 +253,12 @@ void EngineImpl::withdraw(LocalObject& object, Error reason) {
     if (found == operations_.end()) continue;
     const WriterNumber writer = found->second.writer;
     const bool is_reader = object.size > 0 && writer == 0;
-    finish(number, fail(is_reader ? Error(reason).with_bytes(object.valid, object.size) : reason));
+    Error error = is_reader ? Error(reason).with_bytes(object.valid, object.size) : reason;
+    if (number == object.into && object.incoming != nullptr) {
+      hold_back(number, std::move(error));
+      continue;
+    }
+    finish(number, fail(std::move(error)));
     if (writer != 0) close_writer(writer);
   }
   index_.drop_reference(object);
@@ -341,6 +363,7 @@ void EngineImpl::on(ListReply& m) {
     stat.size = entry.size;
     stat.sealed = entry.sealed;
     stat.holder_count = entry.holders;
+    stat.generation = entry.generation;
     page.objects.push_back(std::move(stat));
   }
   finish(outstanding->operation, LocalPayload(std::move(page)));

@@ -225,7 +225,7 @@ void EngineImpl::connect_edge(IncomingEdge& edge) {
 void EngineImpl::send_pull(IncomingEdge& edge) {
   LocalObject& object = *edge.object;
   Connection& connection = *edge.connection;
-  const Region& region = *pool_regions_[connection.rail];
+  const Region& region = region_of(object, connection.rail);
   // A chunk is one write. Both sides must cut alike: the child says how.
   const std::uint64_t limit = rails_[connection.rail].transport->limits().max_transfer_bytes;
   edge.chunk = std::min(edge.chunk, limit);
@@ -314,14 +314,20 @@ void EngineImpl::end_incoming(IncomingEdge& edge) {
     if (edge.assigned_to == node_) {
       directory_->send(EdgeDone{edge.number, object.id, object.generation, object.size - edge.first,
                                 now_ - edge.started, Duration{0}, round_trip});
-    } else {
+    } else if (object.into == 0) {
       directory_->send(
           Hold{object.id, object.generation, object.name, object.size, true, object.origin, {}});
     }
-    if (!object.uncommitted) complete(object);  // else Committed will come
+    if (object.into != 0) {
+      complete_into(object);
+    } else if (!object.uncommitted) {  // else Committed will come
+      complete(object);
+    }
   } else if (alive && edge.seek_another) {
     ++edges_failed_;
     ask_again(object, edge);
+  } else if (object.into != 0) {
+    answer_held_back(object);
   }
   index_.drop_reference(object);
 }
@@ -367,9 +373,9 @@ void EngineImpl::on_peer(Connection& connection, const PullMessage& m) {
   const auto refuse = [&](Errc reason) {
     links_.send(connection, PullEndMessage{m.slot, m.edge, reason});
   };
-  const bool have =
-      object != nullptr && (object->state == State::kComplete ||
-                            object->state == State::kFetching || object->state == State::kFilling);
+  const bool have = object != nullptr && object->into == 0 &&
+                    (object->state == State::kComplete || object->state == State::kFetching ||
+                     object->state == State::kFilling);
   if (!have || object->generation != m.generation) {
     const bool may_come =
         object == nullptr || object->state == State::kWanted || object->generation < m.generation;
@@ -442,8 +448,7 @@ bool EngineImpl::pump_edge(OutgoingEdge& edge) {
     edge.starved = true;  // the queue is full; messages go first when it has room
     return false;
   }
-  const Region* region = object.external != nullptr ? object.external_regions[connection.rail].get()
-                                                    : pool_regions_[connection.rail].get();
+  const Region& region = region_of(object, connection.rail);
   std::byte* const data = index_.data(object);
 
   std::array<WorkRequest, kBurst> requests;
@@ -460,7 +465,7 @@ bool EngineImpl::pump_edge(OutgoingEdge& edge) {
     request.immediate = edge.slot;
     request.local = data + next;
     request.length = length;
-    request.region = region;
+    request.region = &region;
     request.remote_address = edge.remote_address + next;
     request.remote_key = edge.remote_key;
     request.context = context_of(edge);

@@ -1,6 +1,7 @@
 // The engine's insides. One class, cut by concern: engine.cc (turn, time, life), engine_clients.cc
-// (what local clients ask), engine_directory.cc (what the directory says), engine_edges.cc
-// (connections and transfers), engine_reduce.cc (combining streams).
+// (what local clients ask), engine_user_memory.cc (their memory in place of the pool),
+// engine_directory.cc (what the directory says), engine_edges.cc (connections and transfers),
+// engine_reduce.cc (combining streams), engine_collective.cc.
 #pragma once
 
 #include <map>
@@ -11,11 +12,13 @@
 #include <utility>
 #include <vector>
 
+#include "node/collective_work.h"
 #include "node/edges.h"
 #include "node/engine.h"
 #include "node/object_index.h"
 #include "node/peer_links.h"
 #include "node/reduce_work.h"
+#include "node/registered_ranges.h"
 
 namespace lochos {
 
@@ -55,8 +58,10 @@ class EngineImpl final : public Engine {
     PinNumber pin = 0;  // opened by the first progress reply
     std::uint64_t reported = 0;
     std::vector<ObjectId> ids;  // wait: to find positions
-    bool is_seal = false;       // seal, or create of a large object: what the PutReply answers
-    WriterNumber writer = 0;
+    WriterNumber writer = 0;    // create, put, seal: the maker's
+    CollectiveWork* collective = nullptr;
+    // How a get into a buffer has failed. Its answer waits until nobody can write there any more.
+    std::unique_ptr<Error> failure;
   };
   struct Pin {
     LocalClient* client = nullptr;
@@ -70,6 +75,7 @@ class EngineImpl final : public Engine {
     std::unordered_map<LocalRequestNumber, OperationNumber> operations;
     std::unordered_set<PinNumber> pins;
     std::unordered_set<WriterNumber> writers;
+    std::unordered_set<RegistrationNumber> registrations;
   };
   // What a directory request was for: an operation that passes it through, or an object's Put or
   // Get.
@@ -107,7 +113,6 @@ class EngineImpl final : public Engine {
   void on(LocalClient& client, LocalPublish& m);
   void on(LocalClient& client, LocalSeal& m);
   void on(LocalClient& client, LocalAbandon& m);
-  void on(LocalClient& client, LocalPutUserMemory& m);
   void on(LocalClient& client, LocalGet& m);
   void on(LocalClient& client, LocalRelease& m);
   void on(LocalClient& client, LocalCancel& m);
@@ -118,6 +123,8 @@ class EngineImpl final : public Engine {
   void on(LocalClient& client, LocalBarrier& m);
   void on(LocalClient& client, LocalStats& m);
   void on(LocalClient& client, LocalReduce& m);
+  void on(LocalClient& client, LocalScratch& m);
+  void on(LocalClient& client, LocalCollective& m);
   OperationNumber begin(LocalClient& client, LocalRequestNumber request, const char* name,
                         std::string object_name, Duration timeout);
   void finish(OperationNumber number, Result<LocalPayload> result);
@@ -126,6 +133,16 @@ class EngineImpl final : public Engine {
   // Ends the operation with this error and takes back whatever it had begun.
   void give_up(OperationNumber number, Error error);
   void pass_on(OperationNumber number, NodeMessage message);
+  // What a request's object is called, for error text.
+  template <class Message>
+  static std::string name_of(const Message& m) {
+    return m.name.empty() ? m.id.to_hex() : m.name;
+  }
+  Status check_free(const ObjectId& id) const;
+  Result<LocalObject*> make_own(const ObjectId& id, const std::string& name, std::uint64_t size);
+  WriterNumber open_writer(LocalClient& client, LocalObject& object);
+  void begin_claim(LocalClient& client, LocalRequestNumber request, const char* name,
+                   Duration timeout, WriterNumber writer);
   void claim(LocalObject& object);
   // Local readers that wait for the object's id wait for this object from now on.
   void take_over_wanted(LocalObject& object);
@@ -138,6 +155,20 @@ class EngineImpl final : public Engine {
   // No reader waits for it any more and nobody is fed by it: stop fetching.
   void stop_if_unwanted(LocalObject& object);
   LocalView view_of(const LocalObject& object, PinNumber pin) const;
+
+  // --- engine_user_memory.cc ---
+  void on(LocalClient& client, LocalPutUserMemory& m);
+  void on(LocalClient& client, LocalGetInto& m);
+  void on(LocalClient& client, LocalRegisterMemory& m);
+  void on(LocalClient& client, LocalUnregisterMemory& m);
+  const Region& region_of(const LocalObject& object, std::size_t rail) const;
+  Status give_buffer(LocalObject& object, std::uint64_t size);
+  void receive_inline(LocalObject& object, const Inline& m);
+  void share(LocalObject& object);
+  void complete_into(LocalObject& object);
+  void end_into(LocalObject& object, Error error);
+  void hold_back(OperationNumber number, Error error);
+  void answer_held_back(LocalObject& object);
 
   // --- engine_directory.cc ---
   bool poll_directory();
@@ -173,6 +204,7 @@ class EngineImpl final : public Engine {
   void on(ReduceCancel& m);
   void on(Committed& m);
   void on(Restarted& m);
+  ReduceWork& begin_work(ReduceTask task, LocalObject& output);
   void restart(LocalObject& object);
   void seek_anew(const ObjectId& id, const std::string& name, std::vector<OperationNumber> readers);
   void forget_reduces();
@@ -196,6 +228,21 @@ class EngineImpl final : public Engine {
   void expire_parked(const ObjectId& id);
   bool unpark(const Connection& connection, std::uint32_t slot, EdgeNumber edge);
   void unpark_all(const Connection& connection);
+
+  // --- engine_collective.cc ---
+  void on(CollectivePeers& m);
+  void on(CollectiveEnd& m);
+  bool begin_collective(CollectiveWork& work, std::uint64_t chunk_bytes);
+  LocalObject& slice_of(LocalObject& whole, std::uint64_t offset, std::uint64_t bytes);
+  void add_own_copy(CollectiveWork& work, ReduceWork& reduce);
+  void add_collective_input(CollectiveWork& work, ReduceWork& reduce,
+                            const CollectiveStreamName& name, const CollectivePeer* peer);
+  void add_peer(CollectiveWork& work, const CollectivePeer& peer);
+  void finish_collective_if_done(CollectiveWork& work);
+  void fail_collective(CollectiveWork& work, Errc reason, std::string message);
+  void end_collective(CollectiveWork& work);
+  void forget_collectives();
+  static std::string missing_ranks(const CollectiveWork& work);
 
   // --- engine_edges.cc ---
   bool poll_rail(std::size_t rail);
@@ -237,6 +284,7 @@ class EngineImpl final : public Engine {
   std::unique_ptr<DirectoryChannel> directory_;
   std::vector<Rail> rails_;
   std::vector<std::unique_ptr<Region>> pool_regions_;  // one a rail
+  RegisteredRanges registered_;
   ObjectIndex index_;
   PeerLinks links_;
 
@@ -261,6 +309,7 @@ class EngineImpl final : public Engine {
   std::vector<OutgoingEdge*> pumping_;           // kept to reuse its memory
   std::unordered_set<LocalObject*> progressed_;  // this turn, with readers that want to know
   std::map<ReduceKey, std::unique_ptr<ReduceWork>> reduces_;
+  std::unordered_map<CollectiveWork*, std::unique_ptr<CollectiveWork>> collectives_;
   std::vector<ReduceWork*> ready_reduces_;
   std::vector<ReduceWork*> combining_;    // kept to reuse its memory
   std::vector<const std::byte*> inputs_;  // of one slice; kept to reuse its memory

@@ -1,5 +1,6 @@
 // The node's part in reduces: combining streams as they arrive.
 #include <algorithm>
+#include <cstring>
 
 #include "base/log.h"
 #include "compute/reduce_kernels.h"
@@ -64,34 +65,38 @@ void EngineImpl::on(ReduceTask& m) {
     }
     end_reduce(work, Errc::kCancelled);
   }
-  auto owner = std::make_unique<ReduceWork>();
-  ReduceWork& work = *owner;
-  std::vector<ReduceInput> inputs = std::move(m.inputs);
-  m.inputs.clear();
-  work.task = std::move(m);
-  LocalObject* existing = index_.find(work.task.output);
+  std::vector<ReduceInput> inputs = std::exchange(m.inputs, {});
+  LocalObject* existing = index_.find(m.output);
   if (existing != nullptr && existing->state != State::kWanted) {
-    report_reduce_failure(work.task, {}, Errc::kAlreadyExists,
+    report_reduce_failure(m, {}, Errc::kAlreadyExists,
                           "this node already has an object under the output's id");
     return;
   }
-  LocalObject& output = index_.make(work.task.output, work.task.name);
-  if (Status room = give_storage(output, work.task.size); !room) {
+  LocalObject& output = index_.make(m.output, m.name);
+  if (Status room = give_storage(output, m.size); !room) {
     index_.retire(output);
-    report_reduce_failure(work.task, {}, room.error().code(), room.error().to_string());
+    report_reduce_failure(m, {}, room.error().code(), room.error().to_string());
     return;
   }
-  output.origin = work.task.is_target;
+  output.origin = m.is_target;
+  take_over_wanted(output);
+  add_streams(begin_work(std::move(m), output), inputs);
+}
+
+// The output is there, with storage and id, but not yet in the index.
+ReduceWork& EngineImpl::begin_work(ReduceTask task, LocalObject& output) {
+  auto owner = std::make_unique<ReduceWork>();
+  ReduceWork& work = *owner;
+  work.task = std::move(task);
+  work.output = &output;
   output.generation = work.task.generation;
   output.maker = &work;
-  take_over_wanted(output);
   output.state = State::kFilling;
   index_.enter(output);
   index_.add_reference(output);
-  work.output = &output;
-  reduces_.emplace(key, std::move(owner));
+  reduces_.emplace(work.key(), std::move(owner));
   serve_parked(output);
-  add_streams(work, inputs);
+  return work;
 }
 
 void EngineImpl::on(ReduceCancel& m) {
@@ -146,6 +151,7 @@ void EngineImpl::seek_anew(const ObjectId& id, const std::string& name,
 // A new life at the directory: the reduces of the old one are known to nobody. Whoever asked for
 // them asks again.
 void EngineImpl::forget_reduces() {
+  forget_collectives();
   while (!reduces_.empty()) {
     ReduceWork& work = *reduces_.begin()->second;
     if (work.output->maker == &work && work.task.is_target) restart(*work.output);
@@ -279,6 +285,9 @@ void EngineImpl::retry_stream(const Timer& timer) {
 void EngineImpl::report_reduce_failure(const ReduceTask& task, const ObjectId& input, Errc reason,
                                        std::string message) {
   log_info("reduce {} slot {} attempt {}: {}", task.reduce, task.slot, task.attempt, message);
+  const auto found = reduces_.find({task.reduce, task.slot});
+  if (found != reduces_.end() && found->second->collective != nullptr)
+    return fail_collective(*found->second->collective, reason, std::move(message));
   directory_->send(ReduceFailed{.reduce = task.reduce,
                                 .slot = task.slot,
                                 .attempt = task.attempt,
@@ -315,7 +324,7 @@ void EngineImpl::combine_slice(ReduceWork& work) {
   std::uint64_t end = output.size;
   for (const ReduceStream& stream : work.streams)
     end = std::min(end, stream.object->valid);
-  end -= end % element;
+  if (work.streams.size() > 1) end -= end % element;
   const std::uint64_t begin = output.valid;
   if (end <= begin) return;
   const bool more = end - begin > kSliceBytes;
@@ -325,7 +334,11 @@ void EngineImpl::combine_slice(ReduceWork& work) {
   for (const ReduceStream& stream : work.streams)
     inputs_.push_back(index_.data(*stream.object) + begin);
   std::byte* const destination = index_.data(output) + begin;
-  reduce_many(work.task.op, work.task.dtype, destination, inputs_, end - begin);
+  if (inputs_.size() > 1) {
+    reduce_many(work.task.op, work.task.dtype, destination, inputs_, end - begin);
+  } else if (inputs_[0] != destination) {
+    std::memcpy(destination, inputs_[0], end - begin);
+  }
   if (work.task.divisor > 1) scale(work.task.dtype, destination, end - begin, work.task.divisor);
   if (more) make_ready(work);
   advance(output, end);
@@ -335,7 +348,10 @@ void EngineImpl::combine_slice(ReduceWork& work) {
 // The output is whole: what it was made from is no longer needed here.
 void EngineImpl::finish_reduce(ReduceWork& work) {
   release_streams(work);
-  if (work.task.is_target)
+  if (work.collective != nullptr) {
+    --work.collective->unfinished;
+    finish_collective_if_done(*work.collective);
+  } else if (work.task.is_target)
     directory_->send(ReduceDone{work.task.reduce, work.task.slot, work.task.attempt});
 }
 

@@ -93,8 +93,27 @@ Body encode(Builder& b, const LocalReduce& m) {
                          static_cast<std::uint8_t>(m.dtype), m.deterministic, to_wire(m.timeout))
           .Union()};
 }
-// Never sent: append_frame() refuses it.
-Body encode(Builder&, const LocalPutUserMemory&) {
+Body encode(Builder& b, const LocalScratch& m) {
+  return {RequestBody::Scratch, wire::CreateScratch(b, m.size, to_wire(m.timeout)).Union()};
+}
+Body encode(Builder& b, const LocalCollective& m) {
+  const auto name = to_wire(b, m.name);
+  const CollectiveSpec& spec = m.spec;
+  return {
+      RequestBody::Collective,
+      wire::CreateCollective(b, m.writer, name, static_cast<std::uint8_t>(spec.kind), spec.members,
+                             spec.rank, spec.root, spec.size, static_cast<std::uint8_t>(spec.op),
+                             static_cast<std::uint8_t>(spec.dtype), to_wire(m.timeout))
+          .Union()};
+}
+// Those that name memory of their process are never sent: append_frame() refuses them.
+template <class Message>
+inline constexpr bool kNamesMemory =
+    std::is_same_v<Message, LocalPutUserMemory> || std::is_same_v<Message, LocalGetInto> ||
+    std::is_same_v<Message, LocalRegisterMemory> || std::is_same_v<Message, LocalUnregisterMemory>;
+
+template <class Message>
+requires kNamesMemory<Message> Body encode(Builder&, const Message&) {
   return {RequestBody::NONE, 0};
 }
 
@@ -184,6 +203,31 @@ Result<LocalMessage> decode_reduce(LocalRequestNumber number, const wire::Reduce
   return reduce;
 }
 
+// Whether the numbers of the specification fit together is the engine's to say.
+Result<LocalMessage> decode_collective(LocalRequestNumber number, const wire::Collective& m) {
+  if (m.kind() > static_cast<std::uint8_t>(CollectiveKind::kAllToAll) ||
+      m.op() >= kReduceOps.size() || m.dtype() >= kDataTypes.size()) {
+    return fail(Errc::kProtocol,
+                fmt::format("a collective of unknown kind {}, operation {} or element type {}",
+                            m.kind(), m.op(), m.dtype()));
+  }
+  if (!is_name(m.name())) {
+    return fail(Errc::kProtocol,
+                fmt::format("a collective with a name of more than {} bytes", kMaxNameBytes));
+  }
+  return LocalCollective{number,
+                         m.writer(),
+                         from_wire(m.name()),
+                         {.kind = static_cast<CollectiveKind>(m.kind()),
+                          .members = m.members(),
+                          .rank = m.rank(),
+                          .root = m.root(),
+                          .size = m.size(),
+                          .op = static_cast<ReduceOp>(m.op()),
+                          .dtype = static_cast<DataType>(m.dtype())},
+                         duration_from_wire(m.timeout())};
+}
+
 Result<LocalMessage> decode(const wire::Request& request) {
   const LocalRequestNumber number = request.number();
   switch (request.body_type()) {
@@ -235,6 +279,11 @@ Result<LocalMessage> decode(const wire::Request& request) {
       return LocalStats{number};
     case RequestBody::Reduce:
       return decode_reduce(number, *request.body_as_Reduce());
+    case RequestBody::Scratch:
+      return LocalScratch{number, request.body_as_Scratch()->size(),
+                          duration_from_wire(request.body_as_Scratch()->timeout())};
+    case RequestBody::Collective:
+      return decode_collective(number, *request.body_as_Collective());
     case RequestBody::NONE:
       break;
   }
@@ -252,8 +301,10 @@ bool is_answered(const LocalMessage& message) {
 }  // namespace local_codec
 
 Status append_frame(const LocalMessage& message, std::vector<std::byte>& out) {
-  if (std::holds_alternative<LocalPutUserMemory>(message)) {
-    return fail(Errc::kUnsupported, "memory of this process cannot be served by another one");
+  const bool names_memory = std::visit(
+      [](const auto& m) { return local_codec::kNamesMemory<std::decay_t<decltype(m)>>; }, message);
+  if (names_memory) {
+    return fail(Errc::kUnsupported, "memory of this process cannot be used by another one");
   }
   local_codec::Builder builder;
   const auto [type, body] =

@@ -55,6 +55,13 @@ Body encode(Builder& b, const LocalProgress& r) {
   return {ReplyBody::Progress,
           wire::CreateProgress(b, r.pin, r.offset, r.size, r.valid, r.generation).Union()};
 }
+// Never sent: only what embedded clients ask is answered so.
+Body encode(Builder&, const LocalReceived&) {
+  return {ReplyBody::NONE, 0};
+}
+Body encode(Builder&, const LocalRegistered&) {
+  return {ReplyBody::NONE, 0};
+}
 Body encode(Builder& b, const LocalReady& r) {
   return {ReplyBody::Ready, wire::CreateReady(b, b.CreateVector(r.positions)).Union()};
 }
@@ -221,7 +228,10 @@ Result<LocalReply> decode(const wire::Reply& reply) {
 Status append_frame(const LocalReply& reply, std::vector<std::byte>& out) {
   if (reply.result) {
     const auto* view = std::get_if<LocalView>(&*reply.result);
-    if (view != nullptr && view->external != nullptr) {
+    const bool names_memory = (view != nullptr && view->external != nullptr) ||
+                              std::holds_alternative<LocalReceived>(*reply.result) ||
+                              std::holds_alternative<LocalRegistered>(*reply.result);
+    if (names_memory) {
       return fail(Errc::kUnsupported, "the object lies in the memory of another process");
     }
   }

@@ -22,8 +22,9 @@
 namespace lochos {
 
 using LocalRequestNumber = std::uint64_t;
-using WriterNumber = std::uint64_t;  // an object being made; unique in the node's life
-using PinNumber = std::uint64_t;     // a view held by a client; unique in the node's life
+using WriterNumber = std::uint64_t;        // an object being made; unique in the node's life
+using PinNumber = std::uint64_t;           // a view held by a client; unique in the node's life
+using RegistrationNumber = std::uint64_t;  // a range of user memory; unique in the node's life
 
 // Objects up to this size are put with LocalPutInline: one round trip to the engine instead of two,
 // and the copy into the message costs less than that (measured: docs/performance.md).
@@ -75,6 +76,28 @@ struct LocalGet {
   std::string name;
   Duration timeout{0};
   bool progress = false;
+};
+// Embedded clients only: a get of all bytes into the caller's memory. Answer: LocalReceived if they
+// went there straight; else as to a LocalGet with `progress`, and the client copies. Until the
+// answer the engine may write to the memory, whatever the deadline is.
+struct LocalGetInto {
+  LocalRequestNumber request = 0;
+  ObjectId id;
+  std::string name;
+  std::byte* address = nullptr;
+  std::uint64_t capacity = 0;
+  Duration timeout{0};
+};
+// Embedded clients only: register this memory with every rail. Answer: LocalRegistered.
+struct LocalRegisterMemory {
+  LocalRequestNumber request = 0;
+  std::byte* address = nullptr;
+  std::uint64_t size = 0;
+};
+// New operations do not use the registration any more. Answer: LocalDone.
+struct LocalUnregisterMemory {
+  LocalRequestNumber request = 0;
+  RegistrationNumber registration = 0;
 };
 struct LocalRelease {  // A view or a LocalProgress pin is no longer needed. No answer.
   PinNumber pin = 0;
@@ -132,10 +155,29 @@ struct LocalStats {  // Answer: NodeStats.
   LocalRequestNumber request = 0;
 };
 
+// Memory of the pool for the input of a collective operation: no object, known to nobody else.
+// Answer: LocalCreated. LocalAbandon gives it back, LocalCollective takes it over.
+struct LocalScratch {
+  LocalRequestNumber request = 0;
+  std::uint64_t size = 0;
+  Duration timeout{0};
+};
+// Takes part in a collective operation as one member of a group, with the input that lies in the
+// scratch memory `writer` (0: this member gives no input). Answer: LocalView of the result; its
+// generation is 0, and it is no object under any id.
+struct LocalCollective {
+  LocalRequestNumber request = 0;
+  WriterNumber writer = 0;
+  std::string name;
+  CollectiveSpec spec;
+  Duration timeout{0};
+};
+
 using LocalMessage =
     std::variant<LocalCreate, LocalPutInline, LocalPublish, LocalSeal, LocalAbandon,
-                 LocalPutUserMemory, LocalGet, LocalRelease, LocalCancel, LocalWait, LocalStat,
-                 LocalList, LocalErase, LocalBarrier, LocalStats, LocalReduce>;
+                 LocalPutUserMemory, LocalGetInto, LocalRegisterMemory, LocalUnregisterMemory,
+                 LocalGet, LocalRelease, LocalCancel, LocalWait, LocalStat, LocalList, LocalErase,
+                 LocalBarrier, LocalStats, LocalReduce, LocalScratch, LocalCollective>;
 
 struct LocalDone {};
 struct LocalCreated {
@@ -161,6 +203,14 @@ struct LocalProgress {
   std::uint64_t valid = 0;
   std::uint64_t generation = 0;
 };
+// All bytes are in the caller's memory, and nobody writes to it any more.
+struct LocalReceived {
+  std::uint64_t size = 0;
+  std::uint64_t generation = 0;
+};
+struct LocalRegistered {
+  RegistrationNumber registration = 0;
+};
 struct LocalReady {
   std::vector<std::uint32_t> positions;  // in the request's ids, ascending
 };
@@ -176,8 +226,9 @@ struct LocalReduced {
   std::vector<std::uint32_t> included;  // positions in the request's sources, ascending
 };
 
-using LocalPayload = std::variant<LocalDone, LocalCreated, LocalView, LocalProgress, LocalReady,
-                                  ObjectStat, LocalListPage, NodeStats, LocalReduced>;
+using LocalPayload =
+    std::variant<LocalDone, LocalCreated, LocalView, LocalProgress, LocalReceived, LocalRegistered,
+                 LocalReady, ObjectStat, LocalListPage, NodeStats, LocalReduced>;
 
 struct LocalReply {
   LocalRequestNumber request = 0;

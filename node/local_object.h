@@ -5,13 +5,14 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/object_id.h"
 #include "directory/messages.h"
 #include "node/pool.h"
-#include "transport/transport.h"
+#include "node/registered_ranges.h"
 
 namespace lochos {
 
@@ -46,12 +47,18 @@ struct LocalObject {
   State state = State::kWanted;
   bool origin = false;   // made here; kept until erase
   bool inlined = false;  // the directory has the bytes
+  bool scratch = false;  // a client's input of a collective operation; under no id
 
-  // Where the bytes are: a block of the pool, or a user's memory with a region per rail.
+  // Where the bytes are: a block of the pool, or a user's memory (registered, unless it has none).
   bool has_block = false;
   Block block;
   const std::byte* external = nullptr;
-  std::vector<std::unique_ptr<Region>> external_regions;
+  std::shared_ptr<const RegisteredMemory> external_memory;
+
+  // A get into a reader's buffer is the object's only storage, and this node no holder of it: that
+  // get, or 0. kWanted or kFetching only. Other local readers wait until it is over.
+  OperationNumber into = 0;
+  std::span<std::byte> buffer;
 
   // Bytes [0, valid) are final. Edges deliver in order, so a prefix says it all.
   std::uint64_t valid = 0;
@@ -82,6 +89,7 @@ struct LocalObject {
   std::list<LocalObject*>::iterator lru;
   bool in_lru = false;
 
+  bool has_storage() const { return has_block || external != nullptr; }
   std::string display_name() const { return name.empty() ? id.to_hex() : name; }
 };
 

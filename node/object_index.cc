@@ -62,11 +62,17 @@ void ObjectIndex::drop_reference(LocalObject& object) {
 }
 
 std::byte* ObjectIndex::data(const LocalObject& object) const {
-  // An external object is only ever read from; the transports' interface has one pointer type for
-  // both ways.
+  // What a put serves from user memory is only ever read; the transports' interface has one pointer
+  // type for both ways.
   if (object.external != nullptr) return const_cast<std::byte*>(object.external);
   LOCHOS_CHECK(object.has_block);
   return pool_->memory().data() + object.block.offset;
+}
+
+void ObjectIndex::clear() {
+  by_id_.clear();
+  lru_.clear();
+  all_.clear();
 }
 
 void ObjectIndex::update_lru(LocalObject& object) {

@@ -41,6 +41,9 @@ class ObjectIndex {
   // First byte. REQUIRES: storage.
   std::byte* data(const LocalObject& object) const;
 
+  // Destroys every object, also those that are referenced. The end.
+  void clear();
+
   const Pool& pool() const { return *pool_; }
   std::size_t size() const { return by_id_.size(); }
   std::uint64_t evictions() const { return evictions_; }

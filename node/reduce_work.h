@@ -11,6 +11,8 @@
 
 namespace lochos {
 
+struct CollectiveWork;
+
 // Which of a directory's reduces, and which place in its tree. A new attempt takes the place of the
 // one before.
 using ReduceKey = std::pair<ReduceNumber, std::uint32_t>;
@@ -29,7 +31,8 @@ struct ReduceWork {
   std::vector<ReduceStream> streams;
   // One stream arrives in the output's own storage and is combined where it lies.
   bool in_place_taken = false;
-  bool ready = false;  // in the list of work that can go on
+  bool ready = false;                    // in the list of work that can go on
+  CollectiveWork* collective = nullptr;  // that it is a stream of
 
   ReduceKey key() const { return {task.reduce, task.slot}; }
 };

@@ -10,9 +10,13 @@
 #include "node/pending.h"
 #include "node/reduce_request.h"
 #include "node/store_backend.h"
+#include "node/store_call.h"
 #include "node/store_writer.h"
 
 namespace lochos {
+
+using namespace store_call;
+
 namespace {
 
 // A page of list(): with the longest names it still fits into a frame.
@@ -20,66 +24,25 @@ constexpr std::uint32_t kListPage = 500;
 // put() of a large object publishes after each piece of this size.
 constexpr std::size_t kCopyPiece = 1 << 20;
 
-Instant now() {
-  return std::chrono::steady_clock::now();
-}
-
-// The time that an operation has, as a deadline and as what is left of it.
-class Deadline {
- public:
-  explicit Deadline(Duration timeout)
-      : at_(saturating_add(now(), std::max(timeout, Duration::zero()))) {}
-  Instant at() const { return at_; }
-  Duration left() const {
-    return at_ == kNever ? kNoTimeout : std::max(at_ - now(), Duration::zero());
-  }
-
- private:
-  Instant at_;
-};
-
-struct Started {
-  std::shared_ptr<LocalLink> link;
-  std::shared_ptr<LocalRequest> request;
-};
-
 CallContext context_of(const char* operation, const Store::Key& key) {
   if (!key.name.empty() || !key.id) return {operation, key.name};
   return {operation, key.id->to_hex()};
 }
 
-// Sends a message; once more, over a new connection, if the old one proves to be dead and the node
-// cannot have seen it.
-template <class Message>
-Result<Started> start(StoreBackend& backend, const CallContext& context, const Deadline& deadline,
-                      Message message) {
-  // It is moved from on the second and last turn only. NOLINTBEGIN(bugprone-use-after-move)
-  for (bool again = true;; again = false) {
-    auto link = backend.link(deadline.at());
-    if (!link) return fail(context.add_to(std::move(link.error())));
-    if constexpr (requires { message.timeout; }) message.timeout = deadline.left();
-    LocalMessage copy = again ? LocalMessage(message) : LocalMessage(std::move(message));
-    auto request = (*link)->start(std::move(copy), deadline.at());
-    if (request) return Started{std::move(*link), std::move(*request)};
-    if (!again || request.error().code() != Errc::kConnectionLost) {
-      return fail(context.add_to(std::move(request.error())));
-    }
+// An engine in this process may write to the buffer until it has answered: its answer must be
+// waited for, and the deadline is the engine's to keep.
+Result<Started> start_get_into(StoreBackend& backend, const CallContext& context, Duration timeout,
+                               const Store::Key& key, std::span<std::byte> buffer) {
+  if (!backend.in_process()) {
+    return start(backend, context, Deadline(timeout), LocalGet{0, *key.id, key.name, {}, true});
   }
-  // NOLINTEND(bugprone-use-after-move)
-}
-
-// Sends a message and waits for its answer.
-template <class Answer, class Message>
-Result<Answer> call(StoreBackend& backend, const CallContext& context, const Deadline& deadline,
-                    Message message) {
-  auto started = start(backend, context, deadline, std::move(message));
-  if (!started) return fail(std::move(started.error()));
-  return expect<Answer>(take_result(*started->link, *started->request, context), context);
-}
-
-Status without_value(Result<LocalDone> done) {
-  if (!done) return fail(std::move(done.error()));
-  return {};
+  auto link = backend.link(kNever);
+  if (!link) return fail(context.add_to(std::move(link.error())));
+  auto request = (*link)->start(LocalGetInto{0, *key.id, key.name, buffer.data(), buffer.size(),
+                                             std::max(timeout, Duration::zero())},
+                                kNever);
+  if (!request) return fail(context.add_to(std::move(request.error())));
+  return Started{std::move(*link), std::move(*request)};
 }
 
 Error bad_key(const CallContext& context, const Store::Key& key) {
@@ -114,6 +77,12 @@ class Receiver {
   std::uint64_t copied_ = 0;
   std::uint64_t generation_ = 0;
 };
+
+Error not_in_process(const CallContext& context) {
+  return context.add_to(
+      Error(Errc::kUnsupported, "the node is another process and cannot use this memory")
+          .with_fix("use put(), create() or get_into(), or a node embedded in this process"));
+}
 
 // Copies what progress tells of, until there is a result. Errors: as Receiver::check; kProtocol.
 Status copy_progress(const Started& started, Receiver& receiver) {
@@ -205,14 +174,57 @@ Status Store::put(const Key& key, std::span<const std::byte> bytes, Duration tim
 Status Store::put_user_memory(const Key& key, std::span<const std::byte> bytes, Duration timeout) {
   const CallContext context = context_of("put", key);
   if (!key.id) return fail(bad_key(context, key));
-  if (!backend_->in_process()) {
-    return fail(context.add_to(
-        Error(Errc::kUnsupported, "the node is another process and cannot serve this memory")
-            .with_fix("use put(), create(), or a node embedded in this process")));
-  }
+  if (!backend_->in_process()) return fail(not_in_process(context));
   return without_value(
       call<LocalDone>(*backend_, context, Deadline(timeout),
                       LocalPutUserMemory{0, *key.id, key.name, bytes.data(), bytes.size(), {}}));
+}
+
+// ---- user memory ----
+
+class MemoryRegistration::Backend {
+ public:
+  Backend(std::shared_ptr<LocalLink> link, RegistrationNumber number, std::span<std::byte> bytes)
+      : link_(std::move(link)), number_(number), bytes_(bytes) {}
+  ~Backend() {
+    // Without the engine there is no registration either.
+    if (auto request = link_->start(LocalUnregisterMemory{0, number_}, kNever)) {
+      link_->wait(**request, LocalLink::Until::kResult);
+    }
+  }
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+
+  std::span<std::byte> bytes() const { return bytes_; }
+
+ private:
+  const std::shared_ptr<LocalLink> link_;
+  const RegistrationNumber number_;
+  const std::span<std::byte> bytes_;
+};
+
+MemoryRegistration::MemoryRegistration(std::unique_ptr<Backend> backend)
+    : backend_(std::move(backend)) {}
+MemoryRegistration::MemoryRegistration(MemoryRegistration&&) noexcept = default;
+MemoryRegistration& MemoryRegistration::operator=(MemoryRegistration&&) noexcept = default;
+MemoryRegistration::~MemoryRegistration() = default;
+
+std::span<std::byte> MemoryRegistration::bytes() const {
+  return backend_->bytes();
+}
+
+Result<MemoryRegistration> Store::register_memory(std::span<std::byte> memory) {
+  const CallContext context{"register memory", ""};
+  if (!backend_->in_process()) return fail(not_in_process(context));
+  // However long it takes: an answer that nobody waited for would leave the memory registered.
+  auto started = start(*backend_, context, Deadline(kNoTimeout),
+                       LocalRegisterMemory{0, memory.data(), memory.size()});
+  if (!started) return fail(std::move(started.error()));
+  auto registered =
+      expect<LocalRegistered>(take_result(*started->link, *started->request, context), context);
+  if (!registered) return fail(std::move(registered.error()));
+  return MemoryRegistration(std::make_unique<MemoryRegistration::Backend>(
+      std::move(started->link), registered->registration, memory));
 }
 
 // ---- reading objects ----
@@ -246,15 +258,18 @@ Result<std::uint64_t> Store::get_into(const Key& key, std::span<std::byte> buffe
                                       Duration timeout) {
   const CallContext context = context_of("get", key);
   if (!key.id) return fail(bad_key(context, key));
-  auto started =
-      start(*backend_, context, Deadline(timeout), LocalGet{0, *key.id, key.name, {}, true});
+  auto started = start_get_into(*backend_, context, timeout, key, buffer);
   if (!started) return fail(std::move(started.error()));
   Receiver receiver(buffer, context);
   if (auto copied = copy_progress(*started, receiver); !copied) {
     started->link->abandon(*started->request);
     return fail(std::move(copied.error()));
   }
-  auto answer = expect<LocalView>(take_result(*started->link, *started->request, context), context);
+  auto payload = take_result(*started->link, *started->request, context);
+  if (payload) {
+    if (const auto* received = std::get_if<LocalReceived>(&*payload)) return received->size;
+  }
+  auto answer = expect<LocalView>(std::move(payload), context);
   if (!answer) return fail(std::move(answer.error()));
   auto view = view_of(started->link, *answer, context);
   if (!view) return fail(std::move(view.error()));

@@ -98,6 +98,24 @@ class ObjectWriter {
   std::unique_ptr<Backend> backend_;
 };
 
+// Memory of this process that its embedded node keeps registered for transfers, from
+// Store::register_memory() until this handle goes. Movable.
+class MemoryRegistration {
+ public:
+  class Backend;
+  explicit MemoryRegistration(std::unique_ptr<Backend> backend);
+  MemoryRegistration(MemoryRegistration&&) noexcept;
+  MemoryRegistration& operator=(MemoryRegistration&&) noexcept;
+  // Returns when no new transfer can use the registration. Objects that were put from the memory
+  // keep it registered until they are erased.
+  ~MemoryRegistration();
+
+  std::span<std::byte> bytes() const;
+
+ private:
+  std::unique_ptr<Backend> backend_;
+};
+
 struct ObjectStat {
   ObjectId id;
   std::string name;  // empty if it was put by id only
@@ -179,8 +197,8 @@ class Store {
   // Copies `bytes` into the pool and seals.
   Status put(const Key& key, std::span<const std::byte> bytes, Duration timeout = kDefaultTimeout);
   // Serves `bytes` from where they are. They must stay valid and unchanged until erase() of the
-  // object has returned (or the node has ended). Embedded nodes only; on a daemon's client:
-  // kUnsupported.
+  // object has returned (or the node has ended). Registers them, unless they lie in a range of
+  // register_memory(). Embedded nodes only; on a daemon's client: kUnsupported.
   Status put_user_memory(const Key& key, std::span<const std::byte> bytes,
                          Duration timeout = kDefaultTimeout);
 
@@ -188,10 +206,23 @@ class Store {
   // Errors: kTimedOut, kObjectLost, kDeleted, kAborted, kNoSpace.
   Result<ObjectView> get(const Key& key, Duration timeout = kDefaultTimeout);
   Pending<ObjectView> get_async(const Key& key, Duration timeout = kDefaultTimeout);
-  // Copies into `buffer` while the bytes arrive; returns the object's size. Errors: as get;
-  // kInvalidArgument if the buffer is smaller than the object (it is then untouched).
+  // Fills `buffer` and returns the object's size. Errors: as get; kInvalidArgument if the buffer is
+  // smaller than the object (it is then untouched). After another error the buffer may hold a part.
+  // On an embedded node that has nothing of the object yet the bytes are written straight into the
+  // buffer, which is registered for that time unless it lies in a range of register_memory(); no
+  // memory of the pool is used, and the node does not become a holder. Should it end before its
+  // time, the call returns only when nobody can write to the buffer any more, which takes longer
+  // than the deadline if the sender does not answer (some seconds at most). Everywhere else the
+  // bytes are copied from the pool while they arrive.
   Result<std::uint64_t> get_into(const Key& key, std::span<std::byte> buffer,
                                  Duration timeout = kDefaultTimeout);
+
+  // Registers memory with all rails of an embedded node, once for many calls of get_into() and
+  // put_user_memory(): registering costs more than a transfer of a few MiB, and the node does
+  // nothing else meanwhile. The memory must stay mapped as long as the handle and the objects put
+  // from it; ranges may overlap. Errors: kInvalidArgument (no bytes), kPermission with limit, need
+  // and fix when the locked-memory limit is too low; on a daemon's client: kUnsupported.
+  Result<MemoryRegistration> register_memory(std::span<std::byte> memory);
 
   // Waits until `count` of `keys` exist (readable) and returns the positions of those that do,
   // ascending. Errors: kTimedOut; kInvalidArgument for count 0 or above keys.size().
@@ -235,6 +266,7 @@ class Store {
   explicit Store(std::shared_ptr<StoreBackend> backend);
 
  private:
+  friend class Group;  // node/group.h
   std::shared_ptr<StoreBackend> backend_;
 };
 

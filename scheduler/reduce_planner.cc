@@ -5,14 +5,6 @@
 #include <cmath>
 
 namespace lochos {
-namespace {
-
-// Degrees between these and n are no better than one of the two: T(d) grows with d·S/B and falls
-// only with the logarithm.
-constexpr std::uint32_t kDegrees[] = {1, 2, 3, 4, 8, 16};
-
-}  // namespace
-
 double reduce_seconds(std::uint64_t size, const LinkEstimate& link, std::uint32_t sources,
                       std::uint32_t degree) {
   const double latency = std::chrono::duration<double>(link.latency).count();
@@ -23,21 +15,19 @@ double reduce_seconds(std::uint64_t size, const LinkEstimate& link, std::uint32_
   return latency * std::log(n) / std::log(degree) + degree * transfer;
 }
 
+// From d = 2 on, L·log_d n falls ever more slowly and d·S/B grows evenly: T falls, then rises, and
+// the first rise ends the search.
 std::uint32_t reduce_degree(std::uint64_t size, const LinkEstimate& link, std::uint32_t sources) {
-  std::uint32_t best = 1;
-  double best_seconds = reduce_seconds(size, link, sources, 1);
-  const auto consider = [&](std::uint32_t degree) {
+  if (sources < 2) return 1;
+  std::uint32_t best = 2;
+  double best_seconds = reduce_seconds(size, link, sources, 2);
+  for (std::uint32_t degree = 3; degree <= sources; ++degree) {
     const double seconds = reduce_seconds(size, link, sources, degree);
-    if (seconds < best_seconds) {
-      best = degree;
-      best_seconds = seconds;
-    }
-  };
-  for (const std::uint32_t degree : kDegrees) {
-    if (degree < sources) consider(degree);
+    if (seconds > best_seconds) break;
+    best = degree;
+    best_seconds = seconds;
   }
-  consider(std::max(sources, 1U));
-  return best;
+  return reduce_seconds(size, link, sources, 1) <= best_seconds ? 1 : best;
 }
 
 ReducePlan::ReducePlan(const ReducePlanOptions& options) : options_(options) {
@@ -76,62 +66,145 @@ void ReducePlan::build() {
     nodes_[slot].children = std::move(visit.children);
     for (const Slot below : nodes_[slot].children)
       nodes_[below].parent = slot;
-    if (visit.parent) path[*visit.parent].children.push_back(slot);
+    if (visit.parent) {
+      path[*visit.parent].children.push_back(slot);
+    } else {
+      root_ = slot;
+    }
     path.pop_back();
   }
 }
 
-// Only the latest leaf, and only while nothing above it is there to take in its sum.
-bool ReducePlan::may_be_shared(Slot slot, std::uint32_t owner) const {
+// The latest slot of the traversal, if it is a leaf whose sum nobody takes in yet.
+std::optional<ReducePlan::Slot> ReducePlan::shared_slot(std::uint32_t owner) const {
+  Slot slot = next_;
+  while (slot > 0 && nodes_[slot - 1].use == Use::kDropped)
+    --slot;
+  if (slot-- == 0) return std::nullopt;
   const Node& node = nodes_[slot];
-  return node.filled && node.owner == owner && node.children.empty() && !parent(slot);
+  if (!filled(slot) || node.owner != owner || !node.children.empty() || parent(slot)) {
+    return std::nullopt;
+  }
+  return slot;
 }
 
-ReducePlan::Slot ReducePlan::choose_slot(std::uint32_t source, std::uint32_t owner) const {
+// Not once its children are there: it may have begun.
+bool ReducePlan::root_takes(std::uint32_t owner) const {
+  if (owner == 0 || owner != options_.wanted_at) return false;
+  const Node& root = nodes_[root_];
+  return root.use == Use::kFresh ||
+         (filled(root_) && root.owner == owner && children(root_).empty());
+}
+
+// An empty slot, or one of the same node with an empty place, or one made for the purpose.
+std::optional<ReducePlan::Slot> ReducePlan::take_vacancy(std::uint32_t owner) {
+  if (vacant_.empty()) return std::nullopt;
+  for (const Slot slot : vacant_) {
+    if (filled(slot) && nodes_[slot].owner == owner) return slot;
+  }
+  if (owner == options_.wanted_at && vacant_.contains(root_) && !filled(root_)) return root_;
+  for (const Slot slot : vacant_) {
+    if (!filled(slot)) return slot;
+  }
+  return append_below(*vacant_.begin());
+}
+
+// Moves an empty place of `slot` to a slot below it. There is a dropped one, since a slot has more
+// than one place only where another was dropped.
+ReducePlan::Slot ReducePlan::append_below(Slot slot) {
+  const Slot leaf = dropped_.back();
+  dropped_.pop_back();
+  Node& parent = nodes_[slot];
+  if (--parent.places == parent.sources.size()) vacant_.erase(slot);
+  parent.children.insert(std::upper_bound(parent.children.begin(), parent.children.end(), leaf),
+                         leaf);
+  nodes_[leaf] = Node{};
+  nodes_[leaf].parent = slot;
+  return leaf;
+}
+
+void ReducePlan::add_place(Slot slot, Changes& changes) {
+  ++nodes_[slot].places;
+  drop_last(changes);
+}
+
+// The last fresh slot goes; what is below it moves up. Only its first child can still be there, as
+// the others come later in the traversal.
+void ReducePlan::drop_last(Changes& changes) {
+  Slot slot = options_.count - 1;
+  while (nodes_[slot].use != Use::kFresh)
+    --slot;
+  Node& node = nodes_[slot];
+  node.use = Use::kDropped;
+  node.places = 0;
+  dropped_.push_back(slot);
+  for (const Slot child : node.children)
+    nodes_[child].parent = node.parent;
+  if (node.parent) {
+    std::vector<Slot>& siblings = nodes_[*node.parent].children;
+    std::erase(siblings, slot);
+    siblings.insert(siblings.end(), node.children.begin(), node.children.end());
+    std::sort(siblings.begin(), siblings.end());
+    note(*node.parent, changes);
+  } else {
+    root_ = node.children.front();
+    note(root_, changes);
+  }
+  node.children.clear();
+}
+
+ReducePlan::Slot ReducePlan::take_slot(std::uint32_t source, std::uint32_t owner,
+                                       Changes& changes) {
   if (options_.by_index) return source;
-  const Slot last = options_.count - 1;
-  const bool chain = options_.degree == 1;
-  if (chain && options_.wanted_at != 0 && owner == options_.wanted_at &&
-      (!nodes_[last].filled || nodes_[last].owner == owner))
-    return last;
-  if (!holes_.empty()) return *holes_.begin();
-  if (next_ > 0 && may_be_shared(next_ - 1, owner)) return next_ - 1;
+  if (root_takes(owner) && nodes_[root_].use == Use::kFresh) return root_;
+  if (const auto slot = take_vacancy(owner)) return *slot;
+  const auto shared = root_takes(owner) ? std::optional(root_) : shared_slot(owner);
+  if (shared) {
+    add_place(*shared, changes);
+    return *shared;
+  }
   return next_;
 }
 
+// A root that was filled ahead of its turn has nothing to do before a child is there.
+void ReducePlan::note(Slot slot, Changes& changes) const {
+  if (!filled(slot)) return;
+  if (slot == root_ && !options_.by_index && !nodes_[slot].children.empty() &&
+      children(slot).empty())
+    return;
+  if (std::find(changes.changed.begin(), changes.changed.end(), slot) == changes.changed.end())
+    changes.changed.push_back(slot);
+}
+
 void ReducePlan::place(std::uint32_t source, std::uint32_t owner, Changes& changes) {
-  const Slot slot = choose_slot(source, owner);
+  const Slot slot = take_slot(source, owner, changes);
   Node& node = nodes_[slot];
-  node.filled = true;
+  const bool new_to_parent = node.sources.empty();
+  node.use = Use::kTaken;
   node.owner = owner;
   node.sources.push_back(source);
   placed_[source] = slot;
-  holes_.erase(slot);
-  while (next_ < nodes_.size() && (nodes_[next_].filled || holes_.contains(next_)))
-    ++next_;
-  if (closed()) {
-    // Empty slots will stay so: what is below them moves up.
-    for (Slot at = 0; at < nodes_.size(); ++at) {
-      if (nodes_[at].filled) changes.changed.push_back(at);
-    }
-    return;
+  if (node.sources.size() == node.places) {
+    vacant_.erase(slot);
+  } else {
+    vacant_.insert(slot);
   }
-  // A root that was filled ahead of its turn has nothing to do before the rest is there.
-  if (!node.parent && !options_.by_index && node.children.size() == 1 &&
-      !nodes_[node.children[0]].filled)
-    return;
-  changes.changed.push_back(slot);
-  if (node.parent && nodes_[*node.parent].filled) changes.changed.push_back(*node.parent);
+  while (next_ < nodes_.size() && nodes_[next_].use != Use::kFresh)
+    ++next_;
+  note(slot, changes);
+  if (node.parent && new_to_parent) note(*node.parent, changes);
 }
 
 ReducePlan::Changes ReducePlan::add(std::uint32_t source, std::uint32_t owner) {
   Changes changes;
-  if (placed_.contains(source)) return changes;
+  const auto is_this = [&](const Spare& spare) { return spare.source == source; };
+  if (placed_.contains(source) || std::any_of(spares_.begin(), spares_.end(), is_this))
+    return changes;
   if (closed()) {
     spares_.push_back({source, owner});
-    return changes;
+  } else {
+    place(source, owner, changes);
   }
-  place(source, owner, changes);
   return changes;
 }
 
@@ -144,13 +217,8 @@ ReducePlan::Changes ReducePlan::remove(std::uint32_t source) {
   for (std::optional<Slot> at = slot; at; at = parent(*at))
     changes.restarted.push_back(*at);
   placed_.erase(found);
-  Node& node = nodes_[slot];
-  std::erase(node.sources, source);
-  if (node.sources.empty()) {
-    node.filled = false;
-    node.owner = 0;
-    if (slot < next_) holes_.insert(slot);
-  }
+  std::erase(nodes_[slot].sources, source);
+  vacant_.insert(slot);
   if (!spares_.empty()) {
     const Spare spare = spares_.front();
     spares_.pop_front();
@@ -166,18 +234,15 @@ bool ReducePlan::closed() const {
 }
 
 ReducePlan::Slot ReducePlan::root() const {
-  Slot at = placed_.begin()->second;
-  while (const std::optional<Slot> above = parent(at))
-    at = *above;
-  return at;
+  return root_;
 }
 
 bool ReducePlan::is_root(Slot slot) const {
-  return nodes_[slot].filled && (!nodes_[slot].parent || (closed() && root() == slot));
+  return slot == root_ && filled(slot);
 }
 
 bool ReducePlan::filled(Slot slot) const {
-  return nodes_[slot].filled;
+  return !nodes_[slot].sources.empty();
 }
 
 std::uint32_t ReducePlan::owner(Slot slot) const {
@@ -188,30 +253,12 @@ std::span<const std::uint32_t> ReducePlan::sources(Slot slot) const {
   return nodes_[slot].sources;
 }
 
-// The topmost filled slots of a subtree.
-void ReducePlan::collect(Slot top, std::vector<Slot>& tops) const {
-  std::vector<Slot> stack{top};
-  while (!stack.empty()) {
-    const Slot at = stack.back();
-    stack.pop_back();
-    if (nodes_[at].filled) {
-      tops.push_back(at);
-    } else {
-      stack.insert(stack.end(), nodes_[at].children.rbegin(), nodes_[at].children.rend());
-    }
-  }
-}
-
 std::vector<ReducePlan::Slot> ReducePlan::children(Slot slot) const {
-  std::vector<Slot> filled;
+  std::vector<Slot> there;
   for (const Slot child : nodes_[slot].children) {
-    if (closed()) {
-      collect(child, filled);
-    } else if (nodes_[child].filled) {
-      filled.push_back(child);
-    }
+    if (filled(child)) there.push_back(child);
   }
-  return filled;
+  return there;
 }
 
 std::uint32_t ReducePlan::children_before(Slot slot) const {
@@ -222,15 +269,12 @@ std::uint32_t ReducePlan::children_before(Slot slot) const {
 
 std::uint32_t ReducePlan::expected_inputs(Slot slot) const {
   const Node& node = nodes_[slot];
-  const std::size_t below = closed() ? children(slot).size() : node.children.size();
-  return static_cast<std::uint32_t>(node.sources.size() + below);
+  return node.places + static_cast<std::uint32_t>(node.children.size());
 }
 
 std::optional<ReducePlan::Slot> ReducePlan::parent(Slot slot) const {
-  std::optional<Slot> at = nodes_[slot].parent;
-  while (at && !nodes_[*at].filled)
-    at = nodes_[*at].parent;
-  return at;
+  const std::optional<Slot> above = nodes_[slot].parent;
+  return above && filled(*above) ? above : std::nullopt;
 }
 
 std::uint32_t ReducePlan::slots() const {
@@ -240,11 +284,11 @@ std::uint32_t ReducePlan::slots() const {
 std::uint32_t ReducePlan::depth() const {
   std::uint32_t deepest = 0;
   for (Slot slot = 0; slot < nodes_.size(); ++slot) {
-    if (!nodes_[slot].filled) continue;
-    std::uint32_t depth = 0;
-    for (std::optional<Slot> at = parent(slot); at; at = parent(*at))
-      ++depth;
-    deepest = std::max(deepest, depth);
+    if (!filled(slot)) continue;
+    std::uint32_t edges = 0;
+    for (std::optional<Slot> at = nodes_[slot].parent; at; at = nodes_[*at].parent)
+      ++edges;
+    deepest = std::max(deepest, edges);
   }
   return deepest;
 }

@@ -7,9 +7,14 @@
 // root. Degree 1 is a chain in order of arrival. (Source of the algorithm: Hoplite, SIGCOMM 2021.)
 //
 // Sources of one node that arrive one after the other share a slot while nobody takes in its sum
-// yet, so that they are combined before they leave the node. Then fewer than `count` slots are
-// used: the last ones of the traversal stay empty, and what would be below an empty slot hangs
-// below its nearest filled ancestor.
+// yet, so that they are combined before they leave the node. Each such source makes the last empty
+// slot of the traversal superfluous: it is dropped at once, what is below it moves up, and so the
+// shape of what has begun never changes. A place that a removal left empty is filled before new
+// slots are; where the slot still has other sources, a source of another node gets a dropped slot
+// below it.
+//
+// If the node that wants the result has no source in the root slot, it fetches the target from the
+// root's node like any other object; the plan has no slot for that.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +34,8 @@ namespace lochos {
 //     T(1) = n·L + S/B      T(d) = L·log_d n + d·S/B      T(n) = L + n·S/B
 double reduce_seconds(std::uint64_t size, const LinkEstimate& link, std::uint32_t sources,
                       std::uint32_t degree);
-// The degree in 1 … n with the smallest reduce_seconds.
+// The degree in 1 … n with the smallest reduce_seconds. The same bits for the same input
+// (`by_index`) need the same degree, too: then do not take it from what was measured.
 std::uint32_t reduce_degree(std::uint64_t size, const LinkEstimate& link, std::uint32_t sources);
 
 struct ReducePlanOptions {
@@ -38,9 +44,9 @@ struct ReducePlanOptions {
   // Slots by the index of the source instead of by arrival, one source a slot: the same tree
   // whatever the order of arrival. REQUIRES: count is the number of all sources.
   bool by_index = false;
-  // The node where the result is wanted (0: anywhere). In a chain its sources are kept for the last
-  // slot, the root, so that the result is made there. REQUIRES, if not 0: count is the number of
-  // all sources, and at least one of them is likely to be of that node.
+  // The node where the result is wanted (0: anywhere). Its first source takes the root's slot, if
+  // that is still free, and needs no transfer; so do its others until the root has a child. Not
+  // with by_index.
   std::uint32_t wanted_at = 0;
 };
 
@@ -49,8 +55,11 @@ class ReducePlan {
   using Slot = std::uint32_t;
 
   // What a call changed. A changed slot has other inputs than before (more children, or another
-  // number of expected ones). A restarted one has lost something that its sum already contains: it
-  // must begin anew, and so must everything above it; it is not listed under `changed` too.
+  // number of expected ones), or has become the root. A restarted one has lost something that its
+  // sum already contains: it must begin anew, and so must everything above it; it is not listed
+  // under `changed` too. Restarted are at most depth() + 1 slots (of the plan before the removal):
+  // the one that lost a source, and those above it up to the first that is not filled.
+  // A root that was filled ahead of its turn is not listed before it has a child.
   struct Changes {
     std::vector<Slot> changed;
     std::vector<Slot> restarted;
@@ -61,15 +70,16 @@ class ReducePlan {
   // Source `source` (its index in the request) is ready on node `owner`. Beyond `count` it is a
   // spare, which takes the place of one that is removed.
   Changes add(std::uint32_t source, std::uint32_t owner);
-  // The source, or its node, is gone. A spare takes its place if there is one. Siblings of the
-  // slots on the path to the root keep their work.
+  // The source, or its node, is gone. A spare takes its place if there is one (so those of a dead
+  // node are removed first). Siblings of the slots on the path to the root keep their work.
+  // Sources that were not added are ignored, as are those that are added twice.
   Changes remove(std::uint32_t source);
 
   // All `count` sources are in: the shape is final (until a remove).
   bool closed() const;
-  // The slot whose sum is the result. REQUIRES: closed().
+  // The slot whose sum is the result. It may still move down while it is not filled.
   Slot root() const;
-  // Whether the slot's sum is the result, whatever else may come.
+  // Whether the slot is filled and its sum is the result, whatever else may come.
   bool is_root(Slot slot) const;
 
   bool filled(Slot slot) const;
@@ -80,19 +90,23 @@ class ReducePlan {
   std::vector<Slot> children(Slot slot) const;
   // How many of children() come before the slot's own sources in the traversal.
   std::uint32_t children_before(Slot slot) const;
-  // Streams that go into the sum: sources and children, including children that are not filled yet.
+  // Streams that go into the sum: sources and children, including those that are not there yet.
   std::uint32_t expected_inputs(Slot slot) const;
-  std::optional<Slot> parent(Slot slot) const;  // nearest filled ancestor
-  std::uint32_t slots() const;                  // size of the tree
-  std::uint32_t depth() const;                  // edges from the deepest filled slot to the root
+  // The slot that takes in this one's sum, if it is filled: parent(child) is `slot` exactly for the
+  // children(slot).
+  std::optional<Slot> parent(Slot slot) const;
+  std::uint32_t slots() const;  // slots are numbered from 0 to this; not all need be used
+  std::uint32_t depth() const;  // edges from the deepest filled slot to the root
   // The sources that are in, ascending; those that are ready but spare are not among them.
   std::vector<std::uint32_t> included() const;
 
  private:
+  enum class Use : std::uint8_t { kFresh, kTaken, kDropped };  // taken: was filled, may be empty
   struct Node {
-    std::optional<Slot> parent;  // in the full tree
-    std::vector<Slot> children;  // in the full tree, in the order of the traversal
-    bool filled = false;
+    std::optional<Slot> parent;  // dropped slots are in nobody's way
+    std::vector<Slot> children;  // ascending, filled or not
+    Use use = Use::kFresh;
+    std::uint32_t places = 1;  // for sources; over all slots that are not dropped: count
     std::uint32_t owner = 0;
     std::vector<std::uint32_t> sources;
   };
@@ -102,15 +116,22 @@ class ReducePlan {
   };
 
   void build();
-  Slot choose_slot(std::uint32_t source, std::uint32_t owner) const;
+  Slot take_slot(std::uint32_t source, std::uint32_t owner, Changes& changes);
+  std::optional<Slot> take_vacancy(std::uint32_t owner);
+  Slot append_below(Slot slot);
+  bool root_takes(std::uint32_t owner) const;
+  std::optional<Slot> shared_slot(std::uint32_t owner) const;
+  void add_place(Slot slot, Changes& changes);
+  void drop_last(Changes& changes);
   void place(std::uint32_t source, std::uint32_t owner, Changes& changes);
-  void collect(Slot slot, std::vector<Slot>& tops) const;
-  bool may_be_shared(Slot slot, std::uint32_t owner) const;
+  void note(Slot slot, Changes& changes) const;
 
   ReducePlanOptions options_;
-  std::vector<Node> nodes_;               // by slot
-  std::set<Slot> holes_;                  // emptied by removals
-  Slot next_ = 0;                         // the first slot that was never filled
+  std::vector<Node> nodes_;  // by slot
+  Slot root_ = 0;
+  std::set<Slot> vacant_;  // taken slots with places that a removal has emptied
+  std::vector<Slot> dropped_;
+  Slot next_ = 0;                         // no fresh slot is below this
   std::map<std::uint32_t, Slot> placed_;  // by source
   std::deque<Spare> spares_;
 };

@@ -138,6 +138,13 @@ Error in_place(const Error& error, std::string_view where) {
   return Error(error.code(), fmt::format("{}: {}", where, error.message()));
 }
 
+// Values are parsed when they are set; what is wrong is refused there.
+template <class Parsed>
+auto checked_before(Parsed parsed) {
+  LOCHOS_CHECK(parsed.has_value());
+  return *parsed;
+}
+
 }  // namespace
 
 std::span<const OptionSpec> option_catalogue() {
@@ -238,34 +245,24 @@ const Config::Value& Config::value(std::string_view key) const {
 }
 
 std::uint64_t Config::size(std::string_view key) const {
-  const auto size = parse_size(text(key));
-  LOCHOS_CHECK(size.has_value());
-  return *size;
+  return checked_before(parse_size(text(key)));
 }
 
 Duration Config::duration(std::string_view key) const {
   if (text(key) == "none") return kNoTimeout;
-  const auto duration = parse_duration(text(key));
-  LOCHOS_CHECK(duration.has_value());
-  return *duration;
+  return checked_before(parse_duration(text(key)));
 }
 
 int Config::integer(std::string_view key) const {
-  const auto number = parse_integer(text(key));
-  LOCHOS_CHECK(number.has_value());
-  return *number;
+  return checked_before(parse_integer(text(key)));
 }
 
 bool Config::boolean(std::string_view key) const {
-  const auto yes = parse_boolean(text(key));
-  LOCHOS_CHECK(yes.has_value());
-  return *yes;
+  return checked_before(parse_boolean(text(key)));
 }
 
 TransportPolicy Config::transport(std::string_view key) const {
-  const auto policy = parse_transport(text(key));
-  LOCHOS_CHECK(policy.has_value());
-  return *policy;
+  return checked_before(parse_transport(text(key)));
 }
 
 }  // namespace lochos

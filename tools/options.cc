@@ -34,6 +34,23 @@ std::uint64_t parse_integer(const std::string& text, std::uint64_t minimum, std:
   return number;
 }
 
+// An option whose text `parse` turns into a value or an error.
+template <class T, class Parse>
+void add_parsed(CLI::App& command, const std::string& names, T& target, Parse parse,
+                const std::string& type_name, const std::string& help) {
+  const std::string option = first_long_name(names);
+  command
+      .add_option_function<std::string>(
+          names,
+          [&target, parse, option](const std::string& text) {
+            auto value = parse(text);
+            if (!value) refuse(option, value.error().message());
+            target = *value;
+          },
+          help)
+      ->type_name(type_name);
+}
+
 }  // namespace
 
 CLI::App& add_command(CLI::App& parent, const std::string& name, const std::string& description,
@@ -61,32 +78,14 @@ void add_switch(CLI::App& command, const std::string& names, bool& target,
 
 void add_size(CLI::App& command, const std::string& names, std::uint64_t& target,
               const std::string& help) {
-  const std::string option = first_long_name(names);
-  command
-      .add_option_function<std::string>(
-          names,
-          [&target, option](const std::string& text) {
-            auto size = parse_size(text);
-            if (!size) refuse(option, size.error().message());
-            target = *size;
-          },
-          fmt::format("{} [{}]", help, format_size(target)))
-      ->type_name("SIZE");
+  add_parsed(command, names, target, parse_size, "SIZE",
+             fmt::format("{} [{}]", help, format_size(target)));
 }
 
 void add_duration(CLI::App& command, const std::string& names, Duration& target,
                   const std::string& help) {
-  const std::string option = first_long_name(names);
-  command
-      .add_option_function<std::string>(
-          names,
-          [&target, option](const std::string& text) {
-            auto duration = parse_duration(text);
-            if (!duration) refuse(option, duration.error().message());
-            target = *duration;
-          },
-          fmt::format("{} [{}]", help, format_duration(target)))
-      ->type_name("DURATION");
+  add_parsed(command, names, target, parse_duration, "DURATION",
+             fmt::format("{} [{}]", help, format_duration(target)));
 }
 
 void add_integer(CLI::App& command, const std::string& names, std::uint64_t& target,

@@ -28,6 +28,29 @@ TEST(Error, InnermostContextWins) {
   EXPECT_EQ(error.peer(), "inner");
 }
 
+TEST(Error, AssigningBackKeepsEveryField) {
+  Error error(Errc::kConnectionLost, "peer reset");
+  error = std::move(error).with_operation("get");
+  error = std::move(error).with_object("model");
+  error = std::move(error).with_peer("n3.1");
+  error = std::move(error).with_transport("tcp");
+  error = std::move(error).with_nic("eth0");
+  error = std::move(error).with_bytes(12, 64);
+  error = std::move(error).with_cause("the process died");
+  error = std::move(error).with_fix("start it again");
+  EXPECT_EQ(error.code(), Errc::kConnectionLost);
+  EXPECT_EQ(error.message(), "peer reset");
+  EXPECT_EQ(error.operation(), "get");
+  EXPECT_EQ(error.object(), "model");
+  EXPECT_EQ(error.peer(), "n3.1");
+  EXPECT_EQ(error.transport(), "tcp");
+  EXPECT_EQ(error.nic(), "eth0");
+  EXPECT_EQ(error.cause(), "the process died");
+  EXPECT_EQ(error.fix(), "start it again");
+  EXPECT_EQ(error.bytes_done(), 12U);
+  EXPECT_EQ(error.bytes_total(), 64U);
+}
+
 TEST(Error, ErrnoMapsToWhatCallersActOn) {
   EXPECT_EQ(system_error(EADDRINUSE, "bind").code(), Errc::kAddressInUse);
   EXPECT_EQ(system_error(EACCES, "bind").code(), Errc::kPermission);

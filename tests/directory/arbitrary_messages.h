@@ -62,6 +62,17 @@ template <>
 inline DataType any<DataType>() {
   return *rc::gen::elementOf(kDataTypes);
 }
+template <>
+inline CollectiveSpec any<CollectiveSpec>() {
+  return {static_cast<CollectiveKind>(
+              *rc::gen::inRange(0, static_cast<int>(CollectiveKind::kAllToAll) + 1)),
+          any<std::uint32_t>(),
+          any<std::uint32_t>(),
+          any<std::uint32_t>(),
+          any<std::uint64_t>(),
+          any<ReduceOp>(),
+          any<DataType>()};
+}
 template <class T, class F>
 std::vector<T> several(F&& make) {
   std::vector<T> values(*rc::gen::inRange<std::size_t>(0, 5));
@@ -153,6 +164,15 @@ inline void fill(ReduceFailed& m) {
   m = {any<ReduceNumber>(), any<std::uint32_t>(), any<AttemptNumber>(),
        any<ObjectId>(),     any<Errc>(),          any<std::string>()};
 }
+inline void fill(CollectiveJoin& m) {
+  m = {any<RequestNumber>(), any<std::string>(), any<CollectiveSpec>()};
+}
+inline void fill(CollectiveDone& m) {
+  m = {any<CollectiveNumber>(), any<std::uint32_t>()};
+}
+inline void fill(CollectiveFailed& m) {
+  m = {any<CollectiveNumber>(), any<std::uint32_t>(), any<Errc>(), any<std::string>()};
+}
 inline void fill(Joined& m) {
   m = {any<NodeId>(), any<std::uint64_t>(), any<std::uint64_t>(), any<Duration>(), any<Duration>()};
 }
@@ -186,8 +206,8 @@ inline void fill(StatReply& m) {
 }
 inline void fill(ListReply& m) {
   m = {any<RequestNumber>(), several<ListEntry>([] {
-         return ListEntry{any<ObjectId>(), any<std::string>(), any<std::uint64_t>(), any<bool>(),
-                          any<std::uint32_t>()};
+         return ListEntry{any<ObjectId>(), any<std::string>(),   any<std::uint64_t>(),
+                          any<bool>(),     any<std::uint32_t>(), any<Generation>()};
        }),
        any<bool>()};
 }
@@ -245,6 +265,16 @@ inline void fill(Committed& m) {
 }
 inline void fill(Restarted& m) {
   m = {any<ObjectId>(), any<Generation>()};
+}
+inline void fill(CollectivePeers& m) {
+  m = {any<RequestNumber>(), any<CollectiveNumber>(), any<std::uint64_t>(),
+       several<CollectivePeer>([] {
+         return CollectivePeer{any<std::uint32_t>(), any<NodeId>(), any_rails(),
+                               any<TransportPolicy>()};
+       })};
+}
+inline void fill(CollectiveEnd& m) {
+  m = {any<CollectiveNumber>()};
 }
 
 // One of each alternative of a variant, with random fields.

@@ -115,6 +115,12 @@ Errc refusal(const Message& message) {
   return back ? Errc::kSystem : back.error().code();
 }
 
+// The first number that an enumeration does not have.
+template <class Enum>
+int raw_after(Enum last) {
+  return static_cast<int>(last) + 1;
+}
+
 template <class Message>
 bool accepted(const Message& message) {
   FrameEncoder encoder;
@@ -199,6 +205,70 @@ TEST(Codec, TasksBeyondTheLimitsAreRefused) {
   EXPECT_EQ(refusal(DirectoryMessage(task)), Errc::kProtocol);
   task.inputs[1].rails = {{static_cast<TransportKind>(9), "a"}};
   EXPECT_EQ(refusal(DirectoryMessage(task)), Errc::kProtocol);
+}
+
+CollectiveJoin join_of(std::size_t name_bytes) {
+  return {.request = 1,
+          .name = std::string(name_bytes, 'g'),
+          .spec = {.kind = CollectiveKind::kAllToAll,
+                   .members = 8,
+                   .rank = 7,
+                   .root = 6,
+                   .size = std::uint64_t{1} << 40,
+                   .op = ReduceOp::kMax,
+                   .dtype = DataType::kBf16}};
+}
+
+CollectivePeers peers_of(std::size_t peers) {
+  CollectivePeers message{.request = 1, .collective = 2, .chunk_bytes = 3, .peers = {}};
+  message.peers.resize(peers, {.rank = 4, .node = {5, 6}, .rails = {}});
+  return message;
+}
+
+TEST(Codec, CollectivesOfUnknownKindsAreRefused) {
+  EXPECT_TRUE(accepted(NodeMessage(join_of(5))));
+  CollectiveJoin join = join_of(5);
+  join.spec.kind = static_cast<CollectiveKind>(raw_after(CollectiveKind::kAllToAll));
+  EXPECT_EQ(refusal(NodeMessage(join)), Errc::kProtocol);
+  join = join_of(5);
+  join.spec.op = static_cast<ReduceOp>(kReduceOps.size());
+  EXPECT_EQ(refusal(NodeMessage(join)), Errc::kProtocol);
+  join = join_of(5);
+  join.spec.dtype = static_cast<DataType>(kDataTypes.size());
+  EXPECT_EQ(refusal(NodeMessage(join)), Errc::kProtocol);
+  CollectiveFailed failed{.collective = 1, .rank = 2, .reason = Errc::kNoSpace, .message = "x"};
+  EXPECT_TRUE(accepted(NodeMessage(failed)));
+  failed.reason = static_cast<Errc>(raw_after(Errc::kSystem));
+  EXPECT_EQ(refusal(NodeMessage(failed)), Errc::kProtocol);
+  CollectivePeers peers = peers_of(2);
+  peers.peers[1].policy = static_cast<TransportPolicy>(raw_after(TransportPolicy::kTcp));
+  EXPECT_EQ(refusal(DirectoryMessage(peers)), Errc::kProtocol);
+}
+
+// A specification that makes no sense is answered, with what is wrong about it: the codec passes
+// it.
+TEST(Codec, ImpossibleCollectivesPass) {
+  CollectiveJoin join = join_of(0);
+  join.spec.members = 0;
+  EXPECT_TRUE(accepted(NodeMessage(join)));
+}
+
+TEST(Codec, CollectivesBeyondTheLimitsAreRefused) {
+  EXPECT_TRUE(accepted(NodeMessage(join_of(kMaxNameBytes))));
+  EXPECT_EQ(refusal(NodeMessage(join_of(kMaxNameBytes + 1))), Errc::kProtocol);
+  EXPECT_TRUE(accepted(DirectoryMessage(peers_of(0))));
+  EXPECT_TRUE(accepted(DirectoryMessage(peers_of(kMaxCollectiveMembers))));
+  EXPECT_EQ(refusal(DirectoryMessage(peers_of(kMaxCollectiveMembers + 1))), Errc::kProtocol);
+  const RailAddress rail{TransportKind::kTcp, std::string(kMaxRailAddressBytes, 'a')};
+  CollectivePeers peers = peers_of(2);
+  peers.peers[1].rails.assign(kMaxRails, rail);
+  EXPECT_TRUE(accepted(DirectoryMessage(peers)));
+  peers.peers[1].rails.push_back(rail);
+  EXPECT_EQ(refusal(DirectoryMessage(peers)), Errc::kProtocol);
+  peers.peers[1].rails = {{TransportKind::kTcp, rail.address + "a"}};
+  EXPECT_EQ(refusal(DirectoryMessage(peers)), Errc::kProtocol);
+  peers.peers[1].rails = {{static_cast<TransportKind>(9), "a"}};
+  EXPECT_EQ(refusal(DirectoryMessage(peers)), Errc::kProtocol);
 }
 
 TEST(Codec, LengthBeyondTheLimitIsRefusedBeforeAnythingIsAllocated) {

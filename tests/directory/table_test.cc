@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "tests/directory/cluster.h"
@@ -122,6 +123,32 @@ TEST_F(TableTest, LeafIsNeverAParent) {
   c.done(b, 1, leaf);
   for (const HolderEntry& holder : c.holders(a, 1))
     EXPECT_NE(holder.node, b);
+}
+
+TEST_F(TableTest, LeafThatIsAskedForAnewAsACopyBecomesAHolder) {
+  c.put(a, 1, kLarge);
+  const RequestNumber request = c.get(b, 1, true);
+  ASSERT_TRUE(c.take<Assign>(b));
+  c.say(b, CancelGet{.request = request, .id = id_of(1)});
+  const Assign copy = c.fetch(b, 1);
+  EXPECT_EQ(c.fetch(d, 1).parent, b) << "it passes on what it gets";
+  c.done(b, 1, copy);
+  const auto holders = c.holders(a, 1);
+  const auto held = std::count_if(holders.begin(), holders.end(), [&](const HolderEntry& holder) {
+    return holder.node == b && holder.complete;
+  });
+  EXPECT_EQ(held, 1);
+}
+
+TEST_F(TableTest, LeafThatIsDoneIsForgottenAndMayAskAgain) {
+  c.put(a, 1, kLarge);
+  c.done(b, 1, c.fetch(b, 1, true));
+  EXPECT_EQ(c.table.stats().copies, 1U);
+  EXPECT_EQ(c.table.stats().edges, 0U);
+  c.done(b, 1, c.fetch(b, 1, true));
+  c.say(e, Erase{.request = 9, .id = id_of(1)});
+  EXPECT_TRUE(c.take<Deleted>(a));
+  EXPECT_TRUE(c.silent(b)) << "a leaf keeps nothing";
 }
 
 // ---- repair ----

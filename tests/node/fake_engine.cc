@@ -235,12 +235,113 @@ void FakeEngine::on(LocalClient& client, LocalGet& m, Instant now) {
   add_waiter(client, m, m.request, m.timeout, now);
 }
 
+// Through the pool, as when the object is here already.
+void FakeEngine::on(LocalClient& client, LocalGetInto& m, Instant now) {
+  add_waiter(client, LocalGet{m.request, m.id, m.name, m.timeout, true}, m.request, m.timeout, now);
+}
+
+void FakeEngine::on(LocalClient& client, LocalRegisterMemory& m, Instant) {
+  if (m.size == 0) return answer(client, m.request, fail(Errc::kInvalidArgument, "no bytes"));
+  registrations_.insert(++last_number_);
+  answer(client, m.request, LocalRegistered{last_number_});
+}
+
+void FakeEngine::on(LocalClient& client, LocalUnregisterMemory& m, Instant) {
+  registrations_.erase(m.registration);
+  answer(client, m.request, LocalDone{});
+}
+
 void FakeEngine::on(LocalClient& client, LocalWait& m, Instant now) {
   add_waiter(client, m, m.request, m.timeout, now);
 }
 
 void FakeEngine::on(LocalClient& client, LocalReduce& m, Instant now) {
   add_waiter(client, m, m.request, m.timeout, now);
+}
+
+// ---- collective operations ----
+
+void FakeEngine::on(LocalClient& client, LocalScratch& m, Instant) {
+  auto block = pool_->allocate(m.size);
+  if (!block) return answer(client, m.request, fail(std::move(block.error())));
+  auto object = std::make_shared<Object>();
+  object->block = *block;
+  const WriterNumber number = ++last_number_;
+  writers_.emplace(number, Writer{&client, object});
+  answer(client, m.request, LocalCreated{number, block->offset, m.size});
+}
+
+void FakeEngine::on(LocalClient& client, LocalCollective& m, Instant now) {
+  Waiter waiter{&client, m, m.request, saturating_add(now, m.timeout)};
+  if (const auto at = writers_.find(m.writer); at != writers_.end()) {
+    const auto bytes = pool_->bytes(at->second.object->block);
+    waiter.input.assign(bytes.begin(), bytes.end());
+    abandon(m.writer);
+  }
+  waiters_.push_back(std::move(waiter));
+  const auto takes_part = [&m](const Waiter& other) {
+    const auto* theirs = std::get_if<LocalCollective>(&other.message);
+    return theirs != nullptr && theirs->name == m.name;
+  };
+  std::vector<Waiter> all;
+  std::copy_if(waiters_.begin(), waiters_.end(), std::back_inserter(all), takes_part);
+  if (all.size() < m.spec.members) return;
+  std::erase_if(waiters_, takes_part);
+  const auto rank = [](const Waiter& one) {
+    return std::get<LocalCollective>(one.message).spec.rank;
+  };
+  std::sort(all.begin(), all.end(),
+            [&](const Waiter& a, const Waiter& b) { return rank(a) < rank(b); });
+  for (const Waiter& member : all)
+    answer_collective(member, all);
+}
+
+void FakeEngine::answer_collective(const Waiter& member, const std::vector<Waiter>& all) {
+  const CollectiveSpec& spec = std::get<LocalCollective>(member.message).spec;
+  std::vector<std::byte> result;
+  const auto append = [&](const std::vector<std::byte>& input, const CollectiveBlock& block) {
+    const auto begin = input.begin() + static_cast<std::ptrdiff_t>(block.offset);
+    result.insert(result.end(), begin, begin + static_cast<std::ptrdiff_t>(block.bytes));
+  };
+  const CollectiveBlock whole{0, spec.size};
+  const CollectiveBlock mine = input_block(spec, spec.rank);
+  switch (spec.kind) {
+    case CollectiveKind::kBroadcast:
+    case CollectiveKind::kScatter:
+      append(all[spec.root].input, mine);
+      break;
+    case CollectiveKind::kAllreduce:
+    case CollectiveKind::kReduceScatter: {
+      const CollectiveBlock part = spec.kind == CollectiveKind::kAllreduce ? whole : mine;
+      append(std::vector<std::byte>(spec.size), part);
+      for (const Waiter& other : all) {
+        for (std::uint64_t i = 0; i < part.bytes; ++i)
+          result[i] ^= other.input[part.offset + i];
+      }
+      break;
+    }
+    case CollectiveKind::kGather:
+      if (spec.rank != spec.root) break;
+      [[fallthrough]];
+    case CollectiveKind::kAllgather:
+      for (const Waiter& other : all)
+        append(other.input, whole);
+      break;
+    case CollectiveKind::kAllToAll:
+      for (const Waiter& other : all)
+        append(other.input, mine);
+      break;
+  }
+  auto block = pool_->allocate(result.size());
+  if (!block) return answer(*member.client, member.number, fail(std::move(block.error())));
+  std::copy(result.begin(), result.end(), pool_->bytes(*block).begin());
+  auto object = std::make_shared<Object>();
+  object->block = *block;
+  object->erased = true;  // it goes with its pin
+  object->pins = 1;
+  const PinNumber pin = ++last_number_;
+  pins_.emplace(pin, Pin{member.client, object});
+  answer(*member.client, member.number, LocalView{pin, block->offset, result.size(), 0, nullptr});
 }
 
 void FakeEngine::on(LocalClient&, LocalRelease& m, Instant) {

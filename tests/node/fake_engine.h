@@ -30,6 +30,7 @@ class FakeEngine final : public Engine {
   std::uint64_t messages() const { return messages_; }
   std::size_t waiting() const { return waiters_.size(); }
   std::size_t writers() const { return writers_.size(); }
+  const std::set<RegistrationNumber>& registrations() const { return registrations_; }
 
  private:
   struct Object {
@@ -54,11 +55,12 @@ class FakeEngine final : public Engine {
   };
   struct Waiter {
     LocalClient* client;
-    LocalMessage message;  // LocalGet, LocalWait, LocalBarrier or LocalReduce
+    LocalMessage message;  // LocalGet, LocalWait, LocalBarrier, LocalReduce or LocalCollective
     LocalRequestNumber number;
     Instant deadline;
     PinNumber pin = 0;  // opened by progress
     std::uint64_t told = 0;
+    std::vector<std::byte> input{};  // of a collective
   };
 
   void on(LocalClient& client, LocalCreate& m, Instant now);
@@ -68,6 +70,9 @@ class FakeEngine final : public Engine {
   void on(LocalClient& client, LocalAbandon& m, Instant now);
   void on(LocalClient& client, LocalPutUserMemory& m, Instant now);
   void on(LocalClient& client, LocalGet& m, Instant now);
+  void on(LocalClient& client, LocalGetInto& m, Instant now);
+  void on(LocalClient& client, LocalRegisterMemory& m, Instant now);
+  void on(LocalClient& client, LocalUnregisterMemory& m, Instant now);
   void on(LocalClient& client, LocalRelease& m, Instant now);
   void on(LocalClient& client, LocalCancel& m, Instant now);
   void on(LocalClient& client, LocalWait& m, Instant now);
@@ -78,6 +83,9 @@ class FakeEngine final : public Engine {
   void on(LocalClient& client, LocalStats& m, Instant now);
   // Knows one operation, the bitwise ones' xor, whatever was asked.
   void on(LocalClient& client, LocalReduce& m, Instant now);
+  void on(LocalClient& client, LocalScratch& m, Instant now);
+  // All members are its clients. Sums as a reduce does.
+  void on(LocalClient& client, LocalCollective& m, Instant now);
 
   Result<ObjectRef> make(const ObjectId& id, const std::string& name, std::uint64_t size);
   void add_waiter(LocalClient& client, LocalMessage message, LocalRequestNumber number,
@@ -87,6 +95,7 @@ class FakeEngine final : public Engine {
   bool answer_get(Waiter& waiter, const LocalGet& get);
   bool answer_wait(Waiter& waiter, const LocalWait& wait);
   bool answer_reduce(Waiter& waiter, const LocalReduce& reduce);
+  void answer_collective(const Waiter& member, const std::vector<Waiter>& all);
   void try_all();
   void abandon(WriterNumber number);
   void release(PinNumber number);
@@ -101,6 +110,7 @@ class FakeEngine final : public Engine {
   std::map<WriterNumber, Writer> writers_;
   std::map<PinNumber, Pin> pins_;
   std::vector<Waiter> waiters_;
+  std::set<RegistrationNumber> registrations_;
   std::uint64_t last_number_ = 0;
   std::uint64_t last_generation_ = 0;
   std::uint64_t publishes_ = 0;

@@ -156,6 +156,54 @@ TEST(LocalCodecTest, ReducesBeyondTheLimitsAreRefused) {
   EXPECT_EQ(decode_local_reply(only_frame(reader, stream)).error().code(), Errc::kProtocol);
 }
 
+LocalCollective some_collective(std::size_t name_bytes = 5) {
+  return {.request = 12,
+          .writer = std::uint64_t{1} << 33,
+          .name = std::string(name_bytes, 'g'),
+          .spec = {.kind = CollectiveKind::kAllToAll,
+                   .members = 9,
+                   .rank = 8,
+                   .root = 7,
+                   .size = std::uint64_t{1} << 40,
+                   .op = ReduceOp::kMin,
+                   .dtype = DataType::kI16},
+          .timeout = 6s};
+}
+
+TEST(LocalCodecTest, CollectivesKeepEveryField) {
+  const auto scratch = round_trip(LocalScratch{13, std::uint64_t{1} << 41, 7s});
+  EXPECT_EQ(scratch.request, 13U);
+  EXPECT_EQ(scratch.size, std::uint64_t{1} << 41);
+  EXPECT_EQ(scratch.timeout, 7s);
+  const LocalCollective collective = some_collective();
+  const auto back = round_trip(collective);
+  EXPECT_EQ(back.request, 12U);
+  EXPECT_EQ(back.writer, collective.writer);
+  EXPECT_EQ(back.name, "ggggg");
+  EXPECT_EQ(back.spec, collective.spec);
+  EXPECT_EQ(back.timeout, 6s);
+  EXPECT_EQ(round_trip(LocalCollective{1, 0, "", {}, kNoTimeout}).timeout, kNoTimeout);
+}
+
+TEST(LocalCodecTest, CollectivesBeyondTheLimitsAreRefused) {
+  EXPECT_EQ(round_trip(some_collective(kMaxNameBytes)).name.size(), kMaxNameBytes);
+  EXPECT_EQ(refusal(some_collective(kMaxNameBytes + 1)), Errc::kProtocol);
+  LocalCollective collective = some_collective();
+  collective.spec.kind =
+      static_cast<CollectiveKind>(static_cast<int>(CollectiveKind::kAllToAll) + 1);
+  EXPECT_EQ(refusal(collective), Errc::kProtocol);
+  collective = some_collective();
+  collective.spec.op = static_cast<ReduceOp>(kReduceOps.size());
+  EXPECT_EQ(refusal(collective), Errc::kProtocol);
+  collective = some_collective();
+  collective.spec.dtype = static_cast<DataType>(kDataTypes.size());
+  EXPECT_EQ(refusal(collective), Errc::kProtocol);
+  collective = some_collective();
+  collective.request = 0;
+  EXPECT_EQ(refusal(collective), Errc::kProtocol);
+  EXPECT_EQ(refusal(LocalScratch{0, 1, 1s}), Errc::kProtocol);
+}
+
 TEST(LocalCodecTest, RepliesKeepEveryField) {
   reply_round_trip(LocalDone{});
   EXPECT_EQ(reply_round_trip(LocalCreated{1, 2, 3}).offset, 2U);
@@ -211,6 +259,10 @@ TEST(LocalCodecTest, WhatCannotTravelIsRefused) {
   std::vector<std::byte> out;
   EXPECT_EQ(append_frame(LocalMessage(LocalPutUserMemory{}), out).error().code(),
             Errc::kUnsupported);
+  EXPECT_EQ(append_frame(LocalMessage(LocalGetInto{}), out).error().code(), Errc::kUnsupported);
+  EXPECT_EQ(append_frame(LocalMessage(LocalRegisterMemory{}), out).error().code(),
+            Errc::kUnsupported);
+  EXPECT_EQ(append_frame(LocalReply{1, LocalReceived{}}, out).error().code(), Errc::kUnsupported);
   LocalPutInline large;
   large.request = 1;
   large.bytes.resize(kMaxFrameBytes);
@@ -242,9 +294,11 @@ TEST(LocalCodecTest, DamagedBuffersEndInAValueOrAnError) {
   std::vector<std::byte> reduces;
   ASSERT_TRUE(append_frame(LocalMessage(some_reduce(3)), reduces));
   ASSERT_TRUE(append_frame(LocalReply{1, LocalReduced{1, 2, {3, 4}}}, reduces));
+  std::vector<std::byte> collective;
+  ASSERT_TRUE(append_frame(LocalMessage(some_collective()), collective));
   std::mt19937 random(5);
   for (int i = 0; i < 40'000; ++i) {
-    std::vector<std::byte> damaged = i % 2 == 0 ? stream : reduces;
+    std::vector<std::byte> damaged = i % 3 == 0 ? stream : i % 3 == 1 ? reduces : collective;
     damaged[random() % damaged.size()] = static_cast<std::byte>(random());
     damaged.resize(random() % damaged.size() + 1);
     const auto header = static_cast<std::ptrdiff_t>(std::min(kFrameHeaderBytes, damaged.size()));

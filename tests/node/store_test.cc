@@ -484,5 +484,31 @@ TEST_P(StoreTest, UserMemoryIsForEmbeddedNodes) {
   EXPECT_EQ(s.get("mine")->bytes().data(), bytes.data());
 }
 
+TEST_P(StoreTest, RegistrationsOfMemoryEndWithTheirHandle) {
+  Store s = store();
+  std::vector<std::byte> memory(1000);
+  auto made = s.register_memory(memory);
+  if (!embedded()) {
+    ASSERT_FALSE(made);
+    EXPECT_EQ(made.error().code(), Errc::kUnsupported);
+    EXPECT_FALSE(made.error().fix().empty());
+    return;
+  }
+  const auto count = [&] {
+    std::size_t registrations = 0;
+    node_.run([&](FakeEngine& engine) { registrations = engine.registrations().size(); });
+    return registrations;
+  };
+  ASSERT_TRUE(made) << made.error().to_string();
+  EXPECT_EQ(made->bytes().data(), memory.data());
+  EXPECT_EQ(made->bytes().size(), memory.size());
+  EXPECT_EQ(count(), 1U);
+  std::optional<MemoryRegistration> moved(std::move(*made));
+  EXPECT_EQ(count(), 1U);
+  moved.reset();
+  EXPECT_EQ(count(), 0U);
+  EXPECT_EQ(s.register_memory({}).error().code(), Errc::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace lochos
