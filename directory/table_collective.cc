@@ -97,12 +97,6 @@ void TableState::introduce(CollectiveRoom& room, std::uint32_t rank, const Turn&
                         .peers = {}};
   std::size_t bytes = 0;
   for (const auto& [other, theirs] : room.members) {
-    if (pulls_from(room.spec, other, rank)) {
-      turn.send(*theirs.member, CollectivePeers{.request = theirs.request,
-                                                .collective = room.number,
-                                                .chunk_bytes = room.chunk_bytes,
-                                                .peers = {describe_peer(rank, *part.member)}});
-    }
     if (!pulls_from(room.spec, rank, other)) continue;
     bytes += wire_size(theirs.member->join);
     if (bytes > kMaxReplyBytes) {
@@ -113,6 +107,15 @@ void TableState::introduce(CollectiveRoom& room, std::uint32_t rank, const Turn&
     reply.peers.push_back(describe_peer(other, *theirs.member));
   }
   turn.send(*part.member, std::move(reply));
+  // Later: if they are on the same node, the new member's streams must be there when others hear
+  // of it.
+  for (const auto& [other, theirs] : room.members) {
+    if (!pulls_from(room.spec, other, rank)) continue;
+    turn.send(*theirs.member, CollectivePeers{.request = theirs.request,
+                                              .collective = room.number,
+                                              .chunk_bytes = room.chunk_bytes,
+                                              .peers = {describe_peer(rank, *part.member)}});
+  }
 }
 
 CollectiveRoom* TableState::find_collective(const Member& from, CollectiveNumber number,

@@ -303,12 +303,15 @@ void EngineImpl::end_collective(CollectiveWork& work) {
 }
 
 // A new life at the directory: it knows nothing of them, and members cannot find each other again
-// in the middle.
+// in the middle. Those that it has not answered yet are asked for again.
 void EngineImpl::forget_collectives() {
-  while (!collectives_.empty()) {
-    CollectiveWork& work = *collectives_.begin()->first;
-    const OperationNumber number = work.operation;
-    end_collective(work);
+  std::vector<CollectiveWork*> begun;
+  for (const auto& [work, owner] : collectives_) {
+    if (work->number != 0) begun.push_back(work);
+  }
+  for (CollectiveWork* work : begun) {
+    const OperationNumber number = work->operation;
+    end_collective(*work);
     if (number == 0) continue;
     outstanding_.erase(operations_.at(number).directory_request);
     finish(number, fail(Errc::kAborted, "the directory was lost in the middle of the operation"));
