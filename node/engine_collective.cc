@@ -327,7 +327,8 @@ std::string EngineImpl::missing_ranks(const CollectiveWork& work) {
     text += fmt::format("{}{}", i == 0 ? "" : ", ", work.missing[i]);
   if (work.missing.size() > kRanksInMessage)
     text += fmt::format(" and {} more", work.missing.size() - kRanksInMessage);
-  if (text.empty()) return "all members it pulls from are there; what they wait for themselves is not";
+  if (text.empty())
+    return "all members it pulls from are there; what they wait for themselves is not";
   return "waiting for rank " + text;
 }
 
