@@ -23,6 +23,7 @@ std::string describe(const CollectiveSpec& spec) {
 
 bool same_operation(CollectiveSpec one, const CollectiveSpec& other) {
   one.rank = other.rank;
+  one.schedule = other.schedule;
   return one == other;
 }
 
@@ -57,6 +58,7 @@ void TableState::on(Member& from, const CollectiveJoin& message, const Turn& tur
     room.number = named->second;
     room.name = message.name;
     room.spec = message.spec;
+    room.spec.schedule = choose_schedule(message.spec, links_.overall());
   }
   CollectiveRoom& room = collectives_.at(named->second);
   if (!same_operation(room.spec, message.spec)) {
@@ -94,7 +96,8 @@ void TableState::introduce(CollectiveRoom& room, std::uint32_t rank, const Turn&
   CollectivePeers reply{.request = part.request,
                         .collective = room.number,
                         .chunk_bytes = room.chunk_bytes,
-                        .peers = {}};
+                        .peers = {},
+                        .schedule = room.spec.schedule};
   std::size_t bytes = 0;
   for (const auto& [other, theirs] : room.members) {
     if (!pulls_from(room.spec, rank, other)) continue;
@@ -114,7 +117,8 @@ void TableState::introduce(CollectiveRoom& room, std::uint32_t rank, const Turn&
     turn.send(*theirs.member, CollectivePeers{.request = theirs.request,
                                               .collective = room.number,
                                               .chunk_bytes = room.chunk_bytes,
-                                              .peers = {describe_peer(rank, *part.member)}});
+                                              .peers = {describe_peer(rank, *part.member)},
+                                              .schedule = room.spec.schedule});
   }
 }
 

@@ -120,12 +120,15 @@ void EngineImpl::on(PutReply& m) {
   if (object.valid == object.size) {
     const WriterNumber writer = maker != 0 ? operations_.at(maker).writer : 0;
     object.state = State::kComplete;
+    // Whoever combines may have heard of it before us. First: finishing may end the object.
+    serve_parked(object);
     if (maker != 0) finish(maker, LocalPayload(LocalDone{}));
     close_writer(writer);
     complete(object);
     return;
   }
   object.state = State::kFilling;
+  serve_parked(object);
   if (maker != 0) {
     const WriterNumber writer = operations_.at(maker).writer;
     finish(maker, LocalPayload(LocalCreated{writer, object.block.offset, object.size}));

@@ -364,5 +364,32 @@ TEST_F(EngineGetInto, ABufferThatCannotBeRegisteredIsFilledFromThePool) {
   EXPECT_TRUE(view_is_right(1, request));
 }
 
+// ---- reduces ----
+
+// The parent hears of a source before the source's own node knows that its put is accepted.
+TEST(EngineReduce, ASourceIsAskedForBeforeItsPutIsAnswered) {
+  SimCluster cluster(2);
+  const auto bytes = pattern(300'000, 1);
+  cluster.put(0, "mine", bytes);
+  LocalReduce reduce;
+  reduce.target = id_of("target");
+  reduce.name = "target";
+  reduce.sources = {{id_of("mine"), "mine"}, {id_of("other"), "other"}};
+  reduce.count = 2;
+  reduce.op = ReduceOp::kBitXor;
+  reduce.dtype = DataType::kU32;
+  reduce.timeout = kNoTimeout;
+  const auto asked = cluster.ask(0, reduce);
+  cluster.hold_directory(1, true);
+  cluster.ask(
+      1, LocalPutUserMemory{0, id_of("other"), "other", bytes.data(), bytes.size(), kNoTimeout});
+  cluster.pass(100ms);
+  cluster.hold_directory(1, false);
+  const Instant released = cluster.now();
+  ASSERT_TRUE(cluster.run([&] { return cluster.client(0).answer(asked) != nullptr; }));
+  EXPECT_NE(cluster.client(0).as<LocalReduced>(asked), nullptr);
+  EXPECT_LT(cluster.now() - released, 1s);
+}
+
 }  // namespace
 }  // namespace lochos

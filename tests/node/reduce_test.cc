@@ -258,6 +258,25 @@ TEST(Reduce, SourcesMayBePutLaterInAnyOrder) {
   }
 }
 
+// Whoever combines may ask for a source before its node has heard that the put is accepted.
+TEST(Reduce, SourcesPutAtTheSameMoment) {
+  constexpr std::size_t kNodes = 4;
+  Scene scene(kNodes, kNodes, 128 << 10);
+  for (int round = 0; round < 30; ++round) {
+    auto pending = scene.reduce(0, {}, 20s);
+    {
+      std::vector<std::jthread> threads;
+      for (std::size_t i = 0; i < kNodes; ++i)
+        threads.emplace_back([&scene, i] { scene.put(i, i); });
+    }
+    ASSERT_OK(pending.take());
+    ASSERT_OK(scene.store(0).erase("t"));
+    for (std::size_t i = 0; i < kNodes; ++i)
+      ASSERT_OK(scene.store(i).erase(scene.keys[i]));
+  }
+  scene.expect_nothing_left({0, 1, 2, 3});
+}
+
 TEST(Reduce, OnlyTheCallerHasNoSource) {
   Scene scene(4, 3);
   for (std::size_t i = 0; i < 3; ++i)
