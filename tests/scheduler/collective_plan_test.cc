@@ -395,8 +395,11 @@ TEST(CollectivePlan, TheScheduleFollowsTheModel) {
   const LinkEstimate link{.latency = std::chrono::microseconds(50), .bytes_per_second = 60e6};
   CollectiveSpec spec{.kind = CollectiveKind::kAllreduce, .members = 8, .size = 64};
   EXPECT_EQ(choose_schedule(spec, link), CollectiveSchedule::kFullExchange);
-  spec.size = 1 << 20;
+  spec.size = 64 << 10;
   EXPECT_EQ(choose_schedule(spec, link), CollectiveSchedule::kHypercube);
+  spec.size = 16 << 20;
+  EXPECT_EQ(choose_schedule(spec, link), CollectiveSchedule::kRing);
+  spec.size = 64 << 10;
   spec.members = 7;
   EXPECT_EQ(choose_schedule(spec, link), CollectiveSchedule::kRing);
   spec.kind = CollectiveKind::kGather;
