@@ -129,6 +129,11 @@ void EngineImpl::on(CollectivePeers& m) {
   if (work.number == 0) {
     work.number = m.collective;
     work.spec.schedule = m.schedule;
+    // The plan's blocks are parts of memory: they must be those of a schedule that exists.
+    if (Status valid = check(work.spec); !valid) {
+      give_up(work.operation, Error(Errc::kProtocol, valid.error().message()));
+      return;
+    }
     if (!begin_collective(work, m.chunk_bytes)) return;
   }
   for (const CollectivePeer& peer : m.peers) {
@@ -327,7 +332,8 @@ std::string EngineImpl::missing_ranks(const CollectiveWork& work) {
     text += fmt::format("{}{}", i == 0 ? "" : ", ", work.missing[i]);
   if (work.missing.size() > kRanksInMessage)
     text += fmt::format(" and {} more", work.missing.size() - kRanksInMessage);
-  if (text.empty()) return "all members it pulls from are there; what they wait for themselves is not";
+  if (text.empty())
+    return "all members it pulls from are there; what they wait for themselves is not";
   return "waiting for rank " + text;
 }
 
