@@ -7,6 +7,8 @@
 #include <chrono>
 #include <optional>
 
+#include "scheduler/link_model.h"
+
 namespace lochos {
 namespace {
 

@@ -22,9 +22,10 @@
 
 #include "base/error.h"
 #include "compute/element.h"
-#include "scheduler/link_model.h"
 
 namespace lochos {
+
+struct LinkEstimate;
 
 // The numbers are part of the wire format: append only.
 enum class CollectiveKind : std::uint8_t {

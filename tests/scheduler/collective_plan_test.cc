@@ -15,6 +15,8 @@
 #include <set>
 #include <tuple>
 
+#include "scheduler/link_model.h"
+
 namespace lochos {
 namespace {
 
