@@ -129,6 +129,11 @@ void EngineImpl::on(CollectivePeers& m) {
   if (work.number == 0) {
     work.number = m.collective;
     work.spec.schedule = m.schedule;
+    // The plan's blocks are parts of memory: they must be those of a schedule that exists.
+    if (Status valid = check(work.spec); !valid) {
+      give_up(work.operation, Error(Errc::kProtocol, valid.error().message()));
+      return;
+    }
     if (!begin_collective(work, m.chunk_bytes)) return;
   }
   for (const CollectivePeer& peer : m.peers) {

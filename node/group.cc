@@ -116,24 +116,6 @@ CollectiveBlock Group::reduce_scatter_block(std::uint64_t bytes, DataType dtype)
   return input_block(whole, rank_);
 }
 
-// REQUIRES: check(spec).
-std::uint64_t Group::result_bytes(const CollectiveSpec& spec) const {
-  switch (spec.kind) {
-    case CollectiveKind::kBroadcast:
-    case CollectiveKind::kAllreduce:
-    case CollectiveKind::kAllToAll:
-      return spec.size;
-    case CollectiveKind::kReduceScatter:
-    case CollectiveKind::kScatter:
-      return input_block(spec, rank_).bytes;
-    case CollectiveKind::kAllgather:
-      return spec.size * members_;
-    case CollectiveKind::kGather:
-      return rank_ == spec.root ? spec.size * members_ : 0;
-  }
-  return 0;
-}
-
 // What can be said before others are asked. Errors: kInvalidArgument.
 Status Group::check_call(const CollectiveSpec& spec, std::uint64_t input_bytes) const {
   if (auto sound = check(spec); !sound) return sound;

@@ -157,7 +157,6 @@ class Group {
 
   CollectiveSpec spec(CollectiveKind kind, std::uint64_t size) const;
   std::string next_call_name() const;
-  std::uint64_t result_bytes(const CollectiveSpec& spec) const;
   Status check_call(const CollectiveSpec& spec, std::uint64_t input_bytes) const;
   Result<ObjectView> run(const CollectiveSpec& spec, GroupBuffer input, Duration timeout);
   Status run_copied(const CollectiveSpec& spec, std::span<const std::byte> in,

@@ -276,6 +276,8 @@ Status check(const CollectiveSpec& spec) {
       static_cast<std::size_t>(spec.op) >= kReduceOps.size() ||
       static_cast<std::size_t>(spec.dtype) >= kDataTypes.size())
     return bad("there is no such kind, operation or element type");
+  if (spec.schedule != CollectiveSchedule::kRing && !is_power_of_two(spec.members))
+    return bad(fmt::format("a schedule on a hypercube for {} members", spec.members));
   if (spec.rank >= spec.members)
     return bad(fmt::format("rank {} in a group of {}", spec.rank, spec.members));
   if (has_root(spec.kind) && spec.root >= spec.members)

@@ -243,6 +243,11 @@ TEST(Codec, CollectivesOfUnknownKindsAreRefused) {
   CollectivePeers peers = peers_of(2);
   peers.peers[1].policy = static_cast<TransportPolicy>(raw_after(TransportPolicy::kTcp));
   EXPECT_EQ(refusal(DirectoryMessage(peers)), Errc::kProtocol);
+  peers = peers_of(2);
+  peers.schedule = CollectiveSchedule::kFullExchange;
+  EXPECT_TRUE(accepted(DirectoryMessage(peers)));
+  peers.schedule = static_cast<CollectiveSchedule>(raw_after(CollectiveSchedule::kFullExchange));
+  EXPECT_EQ(refusal(DirectoryMessage(peers)), Errc::kProtocol);
 }
 
 // A specification that makes no sense is answered, with what is wrong about it: the codec passes

@@ -476,6 +476,11 @@ TEST(CollectiveCheck, NamesWhatIsWrong) {
   spec = good;
   spec.dtype = static_cast<DataType>(kDataTypes.size());
   EXPECT_EQ(refusal(spec), Errc::kInvalidArgument);
+  spec = good;
+  spec.schedule = CollectiveSchedule::kHypercube;
+  EXPECT_TRUE(check(spec));
+  spec.members = 6;
+  EXPECT_EQ(refusal(spec), Errc::kInvalidArgument);
   // Others carry bytes, whatever they are.
   spec = good;
   spec.kind = CollectiveKind::kAllgather;
