@@ -120,12 +120,14 @@ void EngineImpl::on(PutReply& m) {
   if (object.valid == object.size) {
     const WriterNumber writer = maker != 0 ? operations_.at(maker).writer : 0;
     object.state = State::kComplete;
+    serve_parked(object);
     if (maker != 0) finish(maker, LocalPayload(LocalDone{}));
     close_writer(writer);
     complete(object);
     return;
   }
   object.state = State::kFilling;
+  serve_parked(object);
   if (maker != 0) {
     const WriterNumber writer = operations_.at(maker).writer;
     finish(maker, LocalPayload(LocalCreated{writer, object.block.offset, object.size}));

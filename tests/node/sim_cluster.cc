@@ -77,6 +77,7 @@ class SimCluster::Channel final : public DirectoryChannel {
     cluster_.route(out);
   }
   void poll(Instant, std::vector<ChannelEvent>& events) override {
+    if (held) return;
     for (DirectoryMessage& message : std::exchange(inbox, {})) {
       ChannelEvent event;
       event.message = std::move(message);
@@ -88,8 +89,11 @@ class SimCluster::Channel final : public DirectoryChannel {
   bool joined() const override { return true; }
   std::string describe() const override { return "a table"; }
 
+  bool ready() const { return !held && !inbox.empty(); }
+
   NodeId node;
   std::deque<DirectoryMessage> inbox;
+  bool held = false;
 
  private:
   SimCluster& cluster_;
@@ -144,7 +148,7 @@ bool SimCluster::turn() {
   bool busy = false;
   for (auto& host : hosts_) {
     if (host->engine) busy |= host->engine->turn(network_.now());
-    busy |= host->engine && (!host->channel->inbox.empty() || !host->engine->arm());
+    busy |= host->engine && (host->channel->ready() || !host->engine->arm());
   }
   Actions out;
   for (const auto& [node, channel] : channels_)
@@ -211,6 +215,10 @@ LocalRequestNumber SimCluster::get_into(std::size_t node, const std::string& nam
 
 LocalRequestNumber SimCluster::get(std::size_t node, const std::string& name) {
   return ask(node, LocalGet{0, id_of(name), name, kNoTimeout, false});
+}
+
+void SimCluster::hold_back(std::size_t node, bool held) {
+  hosts_.at(node)->channel->held = held;
 }
 
 void SimCluster::kill(std::size_t node) {
