@@ -135,7 +135,8 @@ Offset<wire::CollectivePeers> build(FlatBufferBuilder& b, const CollectivePeers&
     peers.push_back(wire::CreateCollectivePeer(b, peer.rank, &node, all, raw(peer.policy)));
   }
   const auto all = b.CreateVector(peers);
-  return wire::CreateCollectivePeers(b, m.request, m.collective, m.chunk_bytes, all);
+  return wire::CreateCollectivePeers(b, m.request, m.collective, m.chunk_bytes, all,
+                                     raw(m.schedule));
 }
 Offset<wire::CollectiveEnd> build(FlatBufferBuilder& b, const CollectiveEnd& m) {
   return wire::CreateCollectiveEnd(b, m.collective);
@@ -292,7 +293,8 @@ CollectivePeers read(Reader& r, const wire::CollectivePeers& m) {
   CollectivePeers message{.request = m.request(),
                           .collective = m.collective(),
                           .chunk_bytes = m.chunk_bytes(),
-                          .peers = {}};
+                          .peers = {},
+                          .schedule = r.schedule(m.schedule())};
   if (m.peers() == nullptr || !r.at_most(m.peers()->size(), kMaxCollectiveMembers)) return message;
   message.peers.reserve(m.peers()->size());
   for (const wire::CollectivePeer* peer : *m.peers()) {

@@ -156,6 +156,9 @@ class Reader {
     return in_range<CollectiveKind>(value, 0, raw(CollectiveKind::kAllToAll));
   }
   Errc errc(std::uint8_t value) { return in_range<Errc>(value, 0, raw(Errc::kSystem)); }
+  CollectiveSchedule schedule(std::uint8_t value) {
+    return in_range<CollectiveSchedule>(value, 0, raw(CollectiveSchedule::kFullExchange));
+  }
   TransportPolicy policy(std::uint8_t value) {
     return in_range<TransportPolicy>(value, 0, raw(TransportPolicy::kTcp));
   }

@@ -491,6 +491,7 @@ struct CollectivePeers {
   CollectiveNumber collective = 0;
   std::uint64_t chunk_bytes = 0;
   std::vector<CollectivePeer> peers;
+  CollectiveSchedule schedule = CollectiveSchedule::kRing;
   bool operator==(const CollectivePeers&) const = default;
 };
 // All members have their results, or none will: nobody needs anybody's streams any more.

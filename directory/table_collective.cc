@@ -23,6 +23,7 @@ std::string describe(const CollectiveSpec& spec) {
 
 bool same_operation(CollectiveSpec one, const CollectiveSpec& other) {
   one.rank = other.rank;
+  one.schedule = other.schedule;
   return one == other;
 }
 
@@ -57,6 +58,7 @@ void TableState::on(Member& from, const CollectiveJoin& message, const Turn& tur
     room.number = named->second;
     room.name = message.name;
     room.spec = message.spec;
+    room.spec.schedule = choose_schedule(message.spec, links_.overall());
   }
   CollectiveRoom& room = collectives_.at(named->second);
   if (!same_operation(room.spec, message.spec)) {
@@ -94,15 +96,10 @@ void TableState::introduce(CollectiveRoom& room, std::uint32_t rank, const Turn&
   CollectivePeers reply{.request = part.request,
                         .collective = room.number,
                         .chunk_bytes = room.chunk_bytes,
-                        .peers = {}};
+                        .peers = {},
+                        .schedule = room.spec.schedule};
   std::size_t bytes = 0;
   for (const auto& [other, theirs] : room.members) {
-    if (pulls_from(room.spec, other, rank)) {
-      turn.send(*theirs.member, CollectivePeers{.request = theirs.request,
-                                                .collective = room.number,
-                                                .chunk_bytes = room.chunk_bytes,
-                                                .peers = {describe_peer(rank, *part.member)}});
-    }
     if (!pulls_from(room.spec, rank, other)) continue;
     bytes += wire_size(theirs.member->join);
     if (bytes > kMaxReplyBytes) {
@@ -113,6 +110,16 @@ void TableState::introduce(CollectiveRoom& room, std::uint32_t rank, const Turn&
     reply.peers.push_back(describe_peer(other, *theirs.member));
   }
   turn.send(*part.member, std::move(reply));
+  // Later: if they are on the same node, the new member's streams must be there when others hear
+  // of it.
+  for (const auto& [other, theirs] : room.members) {
+    if (!pulls_from(room.spec, other, rank)) continue;
+    turn.send(*theirs.member, CollectivePeers{.request = theirs.request,
+                                              .collective = room.number,
+                                              .chunk_bytes = room.chunk_bytes,
+                                              .peers = {describe_peer(rank, *part.member)},
+                                              .schedule = room.spec.schedule});
+  }
 }
 
 CollectiveRoom* TableState::find_collective(const Member& from, CollectiveNumber number,

@@ -16,7 +16,7 @@ struct CollectiveWork {
   OperationNumber operation = 0;  // 0: answered
   CollectiveNumber number = 0;    // 0: the directory has not answered yet
   CollectiveSpec spec;
-  CollectivePlan plan;
+  CollectivePlan plan;  // made when the schedule is known
   // Referenced; known to this node only.
   LocalObject* input = nullptr;  // null: this member gives none
   LocalObject* result = nullptr;

@@ -89,7 +89,6 @@ void EngineImpl::on(LocalClient& client, LocalCollective& m) {
   auto owner = std::make_unique<CollectiveWork>();
   CollectiveWork& work = *owner;
   work.spec = m.spec;
-  work.plan = plan_collective(m.spec);
   if (input != nullptr) {
     index_.add_reference(*input);
     close_writer(m.writer);
@@ -97,12 +96,12 @@ void EngineImpl::on(LocalClient& client, LocalCollective& m) {
     index_.retire(*input);  // it goes with its last reference
   }
   work.input = input;
-  if (work.plan.result_is_input) {
-    work.result = input;
+  if (m.spec.kind == CollectiveKind::kBroadcast && m.spec.rank == m.spec.root) {
+    work.result = input;  // what it sends is what it has
     if (input != nullptr) index_.add_reference(*input);
   } else {
     LocalObject& result = index_.make(ObjectId{}, "");
-    if (Status room = give_storage(result, work.plan.result_bytes); !room) {
+    if (Status room = give_storage(result, result_bytes(m.spec)); !room) {
       index_.retire(result);
       if (input != nullptr) index_.drop_reference(*input);
       reply_error(client, m.request, kind, m.name, std::move(room.error()));
@@ -114,9 +113,6 @@ void EngineImpl::on(LocalClient& client, LocalCollective& m) {
   }
   const OperationNumber number = begin(client, m.request, kind, m.name, m.timeout);
   work.operation = number;
-  for (std::uint32_t rank = 0; rank < m.spec.members; ++rank) {
-    if (pulls_from(m.spec, m.spec.rank, rank)) work.missing.push_back(rank);
-  }
   operations_.at(number).collective = &work;
   collectives_.emplace(&work, std::move(owner));
   pass_on(number, CollectiveJoin{0, std::move(m.name), m.spec});
@@ -132,6 +128,7 @@ void EngineImpl::on(CollectivePeers& m) {
   CollectiveWork& work = *operation->second.collective;
   if (work.number == 0) {
     work.number = m.collective;
+    work.spec.schedule = m.schedule;
     if (!begin_collective(work, m.chunk_bytes)) return;
   }
   for (const CollectivePeer& peer : m.peers) {
@@ -154,6 +151,10 @@ void EngineImpl::on(CollectiveEnd& m) {
 // Everything that peers may pull exists from now on, if not yet its bytes.
 bool EngineImpl::begin_collective(CollectiveWork& work, std::uint64_t chunk_bytes) {
   const CollectiveSpec& spec = work.spec;
+  work.plan = plan_collective(spec);
+  for (std::uint32_t rank = 0; rank < spec.members; ++rank) {
+    if (pulls_from(spec, spec.rank, rank)) work.missing.push_back(rank);
+  }
   for (const std::uint32_t block : work.plan.own_blocks) {
     if (work.input == nullptr) break;  // of no bytes
     const CollectiveBlock at = input_block(spec, block);
@@ -303,12 +304,15 @@ void EngineImpl::end_collective(CollectiveWork& work) {
 }
 
 // A new life at the directory: it knows nothing of them, and members cannot find each other again
-// in the middle.
+// in the middle. Those that it has not answered yet are asked for again.
 void EngineImpl::forget_collectives() {
-  while (!collectives_.empty()) {
-    CollectiveWork& work = *collectives_.begin()->first;
-    const OperationNumber number = work.operation;
-    end_collective(work);
+  std::vector<CollectiveWork*> begun;
+  for (const auto& [work, owner] : collectives_) {
+    if (work->number != 0) begun.push_back(work);
+  }
+  for (CollectiveWork* work : begun) {
+    const OperationNumber number = work->operation;
+    end_collective(*work);
     if (number == 0) continue;
     outstanding_.erase(operations_.at(number).directory_request);
     finish(number, fail(Errc::kAborted, "the directory was lost in the middle of the operation"));
@@ -317,12 +321,14 @@ void EngineImpl::forget_collectives() {
 
 // Which members an operation that is late is waiting for.
 std::string EngineImpl::missing_ranks(const CollectiveWork& work) {
+  if (work.number == 0) return "the directory has not answered";
   std::string text;
   for (std::size_t i = 0; i < work.missing.size() && i < kRanksInMessage; ++i)
     text += fmt::format("{}{}", i == 0 ? "" : ", ", work.missing[i]);
   if (work.missing.size() > kRanksInMessage)
     text += fmt::format(" and {} more", work.missing.size() - kRanksInMessage);
-  if (text.empty()) return "all members it pulls from are there; their streams have not ended";
+  if (text.empty())
+    return "all members it pulls from are there; what they wait for themselves is not";
   return "waiting for rank " + text;
 }
 

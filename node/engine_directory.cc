@@ -120,6 +120,7 @@ void EngineImpl::on(PutReply& m) {
   if (object.valid == object.size) {
     const WriterNumber writer = maker != 0 ? operations_.at(maker).writer : 0;
     object.state = State::kComplete;
+    // Whoever combines may have heard of it before us. First: finishing may end the object.
     serve_parked(object);
     if (maker != 0) finish(maker, LocalPayload(LocalDone{}));
     close_writer(writer);

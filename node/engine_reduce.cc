@@ -259,8 +259,13 @@ void EngineImpl::on_stream_failure(LocalObject& staging, const IncomingEdge& edg
   stream.fruitless = staging.valid > edge.first ? 1 : stream.fruitless + 1;
   const bool transient = edge.reason == Errc::kConnectionLost || edge.reason == Errc::kUnreachable;
   if (!transient || stream.fruitless > kStreamTries) {
-    report_reduce_failure(work.task, stream.from.id, edge.reason,
-                          "its stream from " + stream.from.node.to_string() + " ended");
+    // A member that took its part of a collective back has told the directory why, and all will
+    // hear of it; that its streams end says nothing more.
+    const bool told = work.collective != nullptr && edge.reason == Errc::kCancelled;
+    if (!told) {
+      report_reduce_failure(work.task, stream.from.id, edge.reason,
+                            "its stream from " + stream.from.node.to_string() + " ended");
+    }
     end_reduce(work, Errc::kCancelled);
     return;
   }

@@ -9,8 +9,8 @@
 //
 // Thread word: one call at a time on one Group; different Groups may be used by different threads.
 // Names: 1 … kMaxGroupNameBytes bytes of UTF-8 without NUL; two groups of the cluster that live at
-// the same time need different names. After an error use another name for a new group: members
-// that came late to the old one are told of its failure for a minute.
+// the same time need different names. After an error give a new group another name than the old
+// one's: failures are remembered for a minute.
 //
 // Two forms of every operation:
 //  * in place in the pool: the input is a GroupBuffer, memory of the node that the caller fills;
@@ -26,9 +26,9 @@
 // may be repeated) or, if another member asked for something else, naming both ranks and what they
 // said; kAborted if a member died, was stopped or gave up, naming its rank and node, and if the
 // directory was lost in the middle; kTimedOut, naming the ranks that this one waited for; kNoSpace;
-// kConnectionLost, kClosed (of this member's own node). After an error no member is left with a
-// result that others do not have in the same form, but those that had theirs already keep it. The
-// group stays usable if all members have seen the error, or will in their next call of that number.
+// kConnectionLost, kClosed (of this member's own node). Some members may have had their results
+// before another one failed: what a member was given is right. The group stays usable, since a
+// member that comes late to a call that has failed is told so.
 #pragma once
 
 #include <cstddef>

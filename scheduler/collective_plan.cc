@@ -3,11 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <chrono>
+#include <optional>
+
+#include "scheduler/link_model.h"
 
 namespace lochos {
 namespace {
 
 using What = CollectiveStreamName::What;
+
+// What a step costs beside the link's own latency: both ends wake up, post, and count.
+constexpr double kStepSeconds = 50e-6;
 
 bool sums(CollectiveKind kind) {
   return kind == CollectiveKind::kAllreduce || kind == CollectiveKind::kReduceScatter;
@@ -20,32 +28,31 @@ bool cuts_evenly(CollectiveKind kind) {
   return kind == CollectiveKind::kScatter || kind == CollectiveKind::kAllToAll;
 }
 
+bool is_power_of_two(std::uint32_t n) {
+  return std::has_single_bit(n);
+}
+
 class Planner {
  public:
   explicit Planner(const CollectiveSpec& spec) : spec_(spec), n_(spec.members), me_(spec.rank) {}
 
   CollectivePlan plan() {
+    plan_.result_bytes = result_bytes(spec_);
     switch (spec_.kind) {
       case CollectiveKind::kBroadcast:
         broadcast();
         break;
       case CollectiveKind::kReduceScatter:
-        plan_.result_bytes = bytes_of(me_);
         reduce_scatter(0);
         break;
       case CollectiveKind::kAllreduce:
-        plan_.result_bytes = spec_.size;
-        reduce_scatter(input_block(spec_, me_).offset);
-        for_each_other_backwards([&](std::uint32_t block) {
-          copy_along_ring(block, What::kSum, bytes_of(block), input_block(spec_, block).offset);
-        });
+        allreduce();
         break;
       case CollectiveKind::kAllgather:
-        plan_.result_bytes = spec_.size * n_;
         own(0);
         copy_own({0, spec_.size}, me_ * spec_.size);
-        for_each_other_backwards([&](std::uint32_t block) {
-          copy_along_ring(block, What::kOwn, spec_.size, block * spec_.size);
+        for_each_other([&](std::uint32_t block) {
+          pass_on(block, {What::kOwn, 0, block}, spec_.size, block * spec_.size);
         });
         break;
       case CollectiveKind::kGather:
@@ -62,6 +69,7 @@ class Planner {
   }
 
  private:
+  bool hypercube() const { return spec_.schedule != CollectiveSchedule::kRing; }
   std::uint32_t before(std::uint32_t rank) const { return (rank + n_ - 1) % n_; }
   std::uint32_t after(std::uint32_t rank, std::uint32_t steps) const { return (rank + steps) % n_; }
   std::uint64_t bytes_of(std::uint32_t block) const { return input_block(spec_, block).bytes; }
@@ -76,50 +84,115 @@ class Planner {
     if (bytes == 0) return;
     plan_.streams.push_back({{What::kCopy, block, me_}, {from}, bytes, true, offset});
   }
-  // The nearest on the ring first: its bytes are here first.
+  // The nearest first: its bytes are here first.
   template <class F>
-  void for_each_other_backwards(F&& f) {
+  void for_each_other(F&& f) {
     for (std::uint32_t step = 1; step < n_; ++step)
-      f(after(me_, n_ - step));
+      f(hypercube() ? me_ ^ step : after(me_, n_ - step));
   }
 
-  // A block that begins its way at the member of its number.
-  void copy_along_ring(std::uint32_t block, What first, std::uint64_t bytes, std::uint64_t offset) {
-    const std::uint32_t from = before(me_);
-    const CollectiveStreamName source =
-        from == block ? CollectiveStreamName{first, first == What::kOwn ? 0 : block, from}
-                      : CollectiveStreamName{What::kCopy, block, from};
-    copy(source, block, bytes, offset);
+  // What begins its way as `first` at the member of its number reaches this one from the member
+  // before it: on the ring, or across the highest of the dimensions in which the two differ.
+  void pass_on(std::uint32_t block, const CollectiveStreamName& first, std::uint64_t bytes,
+               std::uint64_t offset) {
+    const std::uint32_t from = hypercube() ? me_ ^ std::bit_floor(me_ ^ block) : before(me_);
+    copy(from == block ? first : CollectiveStreamName{What::kCopy, block, from}, block, bytes,
+         offset);
   }
 
-  // The sum of block b begins with member b+1 and ends with member b.
+  void allreduce() {
+    if (spec_.schedule == CollectiveSchedule::kFullExchange && n_ > 1) return full_exchange();
+    reduce_scatter(input_block(spec_, me_).offset);
+    for_each_other([&](std::uint32_t block) {
+      pass_on(block, final_sum(block), bytes_of(block), input_block(spec_, block).offset);
+    });
+  }
+
+  // Where the sum of a block is complete: at the member of its number.
+  CollectiveStreamName final_sum(std::uint32_t block) const {
+    const std::uint32_t last_step = hypercube() ? dimensions() - 1 : 0;
+    return {What::kSum, step_name(last_step, block), block};
+  }
+  std::uint32_t dimensions() const { return static_cast<std::uint32_t>(std::countr_zero(n_)); }
+  std::uint32_t step_name(std::uint32_t step, std::uint32_t block) const {
+    return step * n_ + block;
+  }
+
   void reduce_scatter(std::uint64_t result_offset) {
     if (n_ == 1) {
       copy_own({0, spec_.size}, 0);
-      return;
+    } else if (hypercube()) {
+      halve(result_offset);
+    } else {
+      go_round(result_offset);
     }
-    const auto sum = [&](std::uint32_t block) {
-      const std::uint64_t bytes = bytes_of(block);
-      if (bytes == 0) return;
+  }
+
+  void sum(std::uint32_t name, const CollectiveStreamName& theirs, const CollectiveStreamName& mine,
+           std::uint64_t bytes, std::optional<std::uint64_t> result_offset) {
+    CollectiveStream stream;
+    stream.name = {What::kSum, name, me_};
+    stream.inputs = {theirs, mine};
+    stream.bytes = bytes;
+    stream.in_result = result_offset.has_value();
+    stream.result_offset = result_offset.value_or(0);
+    plan_.streams.push_back(std::move(stream));
+  }
+
+  // The sum of block b begins with member b+1 and ends with member b.
+  void go_round(std::uint64_t result_offset) {
+    const auto part = [&](std::uint32_t block) {
+      if (bytes_of(block) == 0) return;
       own(block);
-      if (block == before(me_)) return;  // it begins here
       const std::uint32_t from = before(me_);
-      const bool from_first = from == after(block, 1);
-      CollectiveStream stream;
-      stream.name = {What::kSum, block, me_};
-      stream.inputs = {{from_first ? What::kOwn : What::kSum, block, from},
-                       {What::kOwn, block, me_}};
-      stream.bytes = bytes;
-      stream.in_result = block == me_;
-      stream.result_offset = stream.in_result ? result_offset : 0;
-      plan_.streams.push_back(std::move(stream));
+      if (block == from) return;  // it begins here
+      const What theirs = from == after(block, 1) ? What::kOwn : What::kSum;
+      sum(block, {theirs, block, from}, {What::kOwn, block, me_}, bytes_of(block),
+          block == me_ ? std::optional(result_offset) : std::nullopt);
     };
-    for_each_other_backwards(sum);
-    sum(me_);
+    for_each_other(part);
+    part(me_);
+  }
+
+  // In step k a member adds what the one across the k-th dimension (the highest first) has of the
+  // blocks that lie on its own side, and leaves the others to it.
+  void halve(std::uint64_t result_offset) {
+    for (std::uint32_t block = 0; block < n_; ++block) {
+      if (bytes_of(block) > 0) own(block);
+    }
+    const std::uint32_t last = dimensions() - 1;
+    for (std::uint32_t step = 0; step <= last; ++step) {
+      const std::uint32_t across = n_ >> (step + 1);
+      for (std::uint32_t low = 0; low < across; ++low) {
+        const std::uint32_t block = (me_ & ~(across - 1)) | low;
+        if (bytes_of(block) == 0) continue;
+        const auto before_step = [&](std::uint32_t rank) {
+          return step == 0 ? CollectiveStreamName{What::kOwn, block, rank}
+                           : CollectiveStreamName{What::kSum, step_name(step - 1, block), rank};
+        };
+        sum(step_name(step, block), before_step(me_ ^ across), before_step(me_), bytes_of(block),
+            step == last ? std::optional(result_offset) : std::nullopt);
+      }
+    }
+  }
+
+  // Everybody adds everything; the lower member's part always comes first, so that all have the
+  // same bits.
+  void full_exchange() {
+    own(kWholeInput);
+    for (std::uint32_t step = 0; step < dimensions(); ++step) {
+      const auto before_step = [&](std::uint32_t rank) {
+        return step == 0 ? CollectiveStreamName{What::kOwn, kWholeInput, rank}
+                         : CollectiveStreamName{What::kSum, step - 1, rank};
+      };
+      const std::uint32_t other = me_ ^ (1U << step);
+      if (spec_.size == 0) continue;
+      sum(step, before_step(std::min(me_, other)), before_step(std::max(me_, other)), spec_.size,
+          step + 1 == dimensions() ? std::optional<std::uint64_t>(0) : std::nullopt);
+    }
   }
 
   void broadcast() {
-    plan_.result_bytes = spec_.size;
     if (me_ == spec_.root) {
       plan_.result_is_input = true;
       own(0);
@@ -132,16 +205,14 @@ class Planner {
   void gather() {
     own(0);
     if (me_ != spec_.root) return;
-    plan_.result_bytes = spec_.size * n_;
     copy_own({0, spec_.size}, me_ * spec_.size);
-    for_each_other_backwards([&](std::uint32_t other) {
+    for_each_other([&](std::uint32_t other) {
       copy({What::kOwn, 0, other}, other, spec_.size, other * spec_.size);
     });
   }
 
   void scatter() {
     const std::uint64_t block = spec_.size / n_;
-    plan_.result_bytes = block;
     if (me_ != spec_.root) {
       copy({What::kOwn, me_, spec_.root}, me_, block, 0);
       return;
@@ -153,11 +224,10 @@ class Planner {
 
   void all_to_all() {
     const std::uint64_t block = spec_.size / n_;
-    plan_.result_bytes = spec_.size;
     for (std::uint32_t i = 0; i < n_; ++i)
       own(i);
     copy_own({me_ * block, block}, me_ * block);
-    for_each_other_backwards([&](std::uint32_t other) {
+    for_each_other([&](std::uint32_t other) {
       copy({What::kOwn, me_, other}, other, block, other * block);
     });
   }
@@ -224,6 +294,7 @@ Status check(const CollectiveSpec& spec) {
 }
 
 CollectiveBlock input_block(const CollectiveSpec& spec, std::uint32_t index) {
+  if (index == kWholeInput) return {0, spec.size};
   if (sums(spec.kind)) {
     const std::uint64_t element = element_size(spec.dtype);
     const std::uint64_t elements = spec.size / element;
@@ -240,6 +311,37 @@ CollectiveBlock input_block(const CollectiveSpec& spec, std::uint32_t index) {
   return {0, spec.size};
 }
 
+CollectiveSchedule choose_schedule(const CollectiveSpec& spec, const LinkEstimate& link) {
+  const bool in_blocks = sums(spec.kind) || spec.kind == CollectiveKind::kAllgather;
+  if (!in_blocks || !is_power_of_two(spec.members)) return CollectiveSchedule::kRing;
+  if (spec.kind != CollectiveKind::kAllreduce) return CollectiveSchedule::kHypercube;
+  const double latency = std::chrono::duration<double>(link.latency).count() + kStepSeconds;
+  const double transfer = static_cast<double>(spec.size) / link.bytes_per_second;
+  const double steps = std::countr_zero(spec.members);
+  const double n = spec.members;
+  const double in_halves = 2 * steps * latency + 2 * (n - 1) / n * transfer;
+  const double whole = steps * (latency + transfer);
+  return whole < in_halves ? CollectiveSchedule::kFullExchange : CollectiveSchedule::kHypercube;
+}
+
+std::uint64_t result_bytes(const CollectiveSpec& spec) {
+  switch (spec.kind) {
+    case CollectiveKind::kBroadcast:
+    case CollectiveKind::kAllreduce:
+    case CollectiveKind::kAllToAll:
+      return spec.size;
+    case CollectiveKind::kReduceScatter:
+      return input_block(spec, spec.rank).bytes;
+    case CollectiveKind::kAllgather:
+      return spec.size * spec.members;
+    case CollectiveKind::kGather:
+      return spec.rank == spec.root ? spec.size * spec.members : 0;
+    case CollectiveKind::kScatter:
+      return spec.size / spec.members;
+  }
+  return 0;
+}
+
 CollectivePlan plan_collective(const CollectiveSpec& spec) {
   return Planner(spec).plan();
 }
@@ -248,11 +350,11 @@ bool pulls_from(const CollectiveSpec& spec, std::uint32_t rank, std::uint32_t pe
   if (rank == peer) return false;
   switch (spec.kind) {
     case CollectiveKind::kBroadcast:
-      if (rank == spec.root) return false;
-      [[fallthrough]];
+      return rank != spec.root && peer == (rank + spec.members - 1) % spec.members;
     case CollectiveKind::kAllreduce:
     case CollectiveKind::kReduceScatter:
     case CollectiveKind::kAllgather:
+      if (spec.schedule != CollectiveSchedule::kRing) return is_power_of_two(rank ^ peer);
       return peer == (rank + spec.members - 1) % spec.members;
     case CollectiveKind::kGather:
       return rank == spec.root;

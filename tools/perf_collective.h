@@ -1,4 +1,4 @@
-// The frame of `lochos perf bcast`, `reduce` and what may come after them: one embedded node a
+// The frame of `lochos perf bcast`, `reduce`, `allreduce` and the like: one embedded node a
 // process, iterations that begin at a barrier, figures of all ranks brought together at rank 0.
 // One thread.
 //
@@ -26,7 +26,8 @@ namespace lochos {
 struct CollectiveOptions {
   std::uint32_t ranks = 1;
   std::uint32_t rank = 0;
-  std::uint64_t size = 0;  // bytes of the object (of each rank's, for operations with many)
+  // Bytes of the object; of each rank's, for operations with many (but see perf_group_ops.cc).
+  std::uint64_t size = 0;
   std::uint32_t iterations = 5;
   std::uint32_t warmup = 1;                     // iterations before those that count
   Duration arrive{0};                           // rank i begins i times this after the barrier
@@ -53,8 +54,16 @@ class CollectiveOp {
  public:
   virtual ~CollectiveOp() = default;
   virtual std::string_view name() const = 0;
-  // It combines elements: dtype, reduce_op and count mean something.
+  // It combines elements: reduce_op means something.
   virtual bool combines() const { return false; }
+  // What it moves are elements: dtype means something, and figures come as nccl-tests have them.
+  virtual bool has_elements() const { return combines(); }
+  // It may do with a part of the ranks' objects: count means something.
+  virtual bool takes_count() const { return false; }
+  // The largest size up to options.size that it can have.
+  virtual std::uint64_t usable_size(const CollectiveOptions& options) const { return options.size; }
+  // What an iteration takes of this rank's pool.
+  virtual std::uint64_t pool_bytes(const CollectiveOptions& options) const { return options.size; }
   // Time at the limit over the time that one pair of ranks needs for one object of the same size.
   virtual double bound_factor(std::uint32_t ranks) const = 0;
   // Bandwidth of the busiest link over size per time: what nccl-tests call busbw over algbw.
@@ -75,6 +84,14 @@ class CollectiveOp {
 
 std::unique_ptr<CollectiveOp> make_broadcast();
 std::unique_ptr<CollectiveOp> make_reduce_to_first();
+
+// The operations of known groups.
+struct GroupOperation {
+  const char* help;
+  const char* footer;
+  std::unique_ptr<CollectiveOp> (*make)();
+};
+std::span<const GroupOperation> group_operations();
 
 // Fills and checks objects: of a sample of the bytes unless `all`.
 bool has_contents(std::span<const std::byte> bytes, std::uint64_t seed, bool all);

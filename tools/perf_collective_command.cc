@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <limits>
@@ -25,6 +26,11 @@ constexpr const char* kReduceFooter =
     "reduced and gets the result: that is timed, since the barrier and since the last of the\n"
     "sources that go in could be there. With --count K the first K that turn up go in.\n\n"
     "  lochos perf reduce --directory 10.0.0.1:7777 --ranks 8 --rank 0 --size 64M --dtype bf16";
+constexpr const char* kGroupFooter =
+    " Inputs are in the node's\n"
+    "pool before the clock starts, results are read there. Sizes that the ranks cannot share\n"
+    "evenly are rounded down.\n\n"
+    "  lochos perf allreduce --directory 10.0.0.1:7777 --ranks 8 --rank 0 --size 16M --verify";
 constexpr const char* kFooter =
     "Start it once on every host, with the ranks 0 to N-1; each process is a node of its own. "
     "Every\n"
@@ -61,26 +67,31 @@ std::optional<std::uint64_t> lab_number(const char* name) {
   return number;
 }
 
-// What is to be combined. Errors: kInvalidArgument.
-Status set_combination(CollectiveOptions& collective, const Options& options) {
+// What the objects are made of. Errors: kInvalidArgument.
+Status set_elements(CollectiveOptions& collective, const Options& options) {
   const auto dtype = parse_data_type(options.dtype);
   if (!dtype) return fail(dtype.error().code(), "--dtype: " + dtype.error().message());
-  const auto op = parse_reduce_op(options.reduce_op);
-  if (!op) return fail(op.error().code(), "--op: " + op.error().message());
-  if (!supported(*op, *dtype)) {
-    return fail(Errc::kInvalidArgument,
-                fmt::format("--op {} is not for --dtype {}", to_string(*op), to_string(*dtype)));
-  }
   if (options.size % element_size(*dtype) != 0) {
     return fail(Errc::kInvalidArgument,
                 fmt::format("--size {} is no multiple of the {} bytes of an element", options.size,
                             element_size(*dtype)));
   }
+  collective.dtype = *dtype;
+  return {};
+}
+
+// How they are combined. Errors: kInvalidArgument.
+Status set_combination(CollectiveOptions& collective, const Options& options) {
+  const auto op = parse_reduce_op(options.reduce_op);
+  if (!op) return fail(op.error().code(), "--op: " + op.error().message());
+  if (!supported(*op, collective.dtype)) {
+    return fail(Errc::kInvalidArgument, fmt::format("--op {} is not for --dtype {}", to_string(*op),
+                                                    to_string(collective.dtype)));
+  }
   if (options.count > collective.ranks) {
     return fail(Errc::kInvalidArgument,
                 fmt::format("--count {} of {} ranks", options.count, collective.ranks));
   }
-  collective.dtype = *dtype;
   collective.reduce_op = *op;
   collective.count = static_cast<std::uint32_t>(options.count);
   return {};
@@ -108,23 +119,30 @@ Result<CollectiveOptions> collective_options(const CollectiveOp& op, const Optio
   collective.arrive = std::chrono::milliseconds(options.arrive_ms);
   collective.verify = options.verify;
   collective.timeout = config.duration("timeout");
-  if (!op.combines()) return collective;
-  if (auto set = set_combination(collective, options); !set) return fail(set.error());
+  if (op.has_elements()) {
+    if (auto set = set_elements(collective, options); !set) return fail(set.error());
+  }
+  if (op.combines()) {
+    if (auto set = set_combination(collective, options); !set) return fail(set.error());
+  }
+  collective.size = op.usable_size(collective);
   return collective;
 }
 
 Result<NodeOptions> node_options(const Config& config, const CollectiveOptions& collective,
-                                 std::string_view op) {
+                                 const CollectiveOp& op) {
   NodeOptions node;
   node.directory = config.text("node.directory");
   if (node.directory.empty()) {
     return fail(Errc::kInvalidArgument,
                 "where is the directory? Give --directory ADDR:PORT or set LOCHOS_DIRECTORY");
   }
-  node.name = fmt::format("perf-{}-{}", op, collective.rank);
-  // Two objects live at once: one that is being erased while the next is made; and their rounding.
+  node.name = fmt::format("perf-{}-{}", op.name(), collective.rank);
+  // Those of two iterations live at once, some that go while others are made; and their rounding.
   const bool chosen = config.value("node.pool").origin != Config::Origin::kDefault;
-  node.pool_bytes = chosen ? config.size("node.pool") : 3 * collective.size + kSparePool;
+  node.pool_bytes = chosen
+                        ? config.size("node.pool")
+                        : std::max(3 * collective.size, 2 * op.pool_bytes(collective)) + kSparePool;
   node.transport = config.transport("node.transport");
   node.interface = config.text("node.interface");
   node.listen = config.text("node.listen");
@@ -144,7 +162,7 @@ Result<CollectiveResult> run_op(CollectiveOp& op, const NodeOptions& node,
 Result<int> run(CollectiveOp& op, const Options& options, const Context& context) {
   auto collective = collective_options(op, options, context.config);
   if (!collective) return fail(collective.error());
-  auto node = node_options(context.config, *collective, op.name());
+  auto node = node_options(context.config, *collective, op);
   if (!node) return fail(node.error());
   const bool reports = collective->rank == 0;
   auto file = PerfJsonFile::open(reports ? options.json : std::string(),
@@ -177,9 +195,12 @@ std::string names_of(const Values& values) {
   return names;
 }
 
-void add_combination_options(CLI::App& command, Options& options) {
-  add_text(command, "--dtype", names_of(kDataTypes), options.dtype, "Type of elements [f32]");
-  add_text(command, "--op", names_of(kReduceOps), options.reduce_op, "Operation [sum]");
+void add_element_options(CLI::App& command, const CollectiveOp& op, Options& options) {
+  if (op.has_elements())
+    add_text(command, "--dtype", names_of(kDataTypes), options.dtype, "Type of elements [f32]");
+  if (op.combines())
+    add_text(command, "--op", names_of(kReduceOps), options.reduce_op, "Operation [sum]");
+  if (!op.takes_count()) return;
   add_integer(command, "--count", options.count, 1, 1'000'000,
               "Use only the first N objects that turn up [all]");
 }
@@ -189,7 +210,7 @@ void add_operation(CLI::App& perf, Context& context, const std::string& help,
   const std::unique_ptr<CollectiveOp> op = make();
   CLI::App& command = add_command(perf, std::string(op->name()), help, kFooter + footer);
   auto options = std::make_shared<Options>();
-  if (op->combines()) add_combination_options(command, *options);
+  add_element_options(command, *op, *options);
   add_integer(command, "--ranks", options->ranks, 1, 1'000'000, "How many processes take part");
   add_integer(command, "--rank", options->rank, 0, 999'999, "Which of them this is, from 0");
   add_size(command, "-s,--size", options->size, "Bytes of the object");
@@ -216,6 +237,8 @@ void add_collective_commands(CLI::App& perf, Context& context) {
                 kBroadcastFooter, make_broadcast);
   add_operation(perf, context, "Time to combine an object of each node into one", kReduceFooter,
                 make_reduce_to_first);
+  for (const GroupOperation& group : group_operations())
+    add_operation(perf, context, group.help, std::string(group.footer) + kGroupFooter, group.make);
 }
 
 }  // namespace lochos

@@ -66,15 +66,19 @@ double algorithm_rate(const CollectiveOptions& options, const CollectiveResult& 
              : static_cast<double>(options.size) / time / (1 << 20);
 }
 
+std::string_view reduction(const CollectiveOp& op, const CollectiveOptions& options) {
+  return op.combines() ? to_string(options.reduce_op) : "none";
+}
+
 // In the columns of nccl-tests.
-void print_combination(const CollectiveOp& op, const CollectiveOptions& options,
-                       const CollectiveResult& result, const Summary& summary) {
+void print_elements(const CollectiveOp& op, const CollectiveOptions& options,
+                    const CollectiveResult& result, const Summary& summary) {
   const double rate = algorithm_rate(options, result, summary);
   fmt::print("#{:>11} {:>11} {:>5} {:>6} {:>10} {:>12} {:>12} {:>7} {:>8}\n", "size[B]", "count",
              "type", "redop", "time[us]", "algbw[MB/s]", "busbw[MB/s]", "#wrong", "share");
   fmt::print(" {:>11} {:>11} {:>5} {:>6} {:>10.0f} {:>12.1f} {:>12.1f} {:>7} {:>8.3f}\n",
              options.size, options.size / element_size(options.dtype), to_string(options.dtype),
-             to_string(options.reduce_op), own_time(options, summary) * 1e6, rate,
+             reduction(op, options), own_time(options, summary) * 1e6, rate,
              rate * op.bus_factor(options.ranks), summary.wrong,
              share_of_bound(options, result, summary));
 }
@@ -101,13 +105,15 @@ void print_collective(const CollectiveOp& op, const CollectiveOptions& options,
   const auto bytes = [](double value) { return fmt::format("{:.0f}", value); };
   fmt::print(kLine, "median", s.median_s, s.median_own_s, bytes(s.bytes_sent_max),
              bytes(s.bytes_sent_total), bytes(s.bytes_received_total), s.cpu_s);
-  if (op.combines()) print_combination(op, options, result, s);
+  if (op.has_elements()) print_elements(op, options, result, s);
   if (result.bound_s > 0) {
+    const double factor = op.bound_factor(options.ranks);
     fmt::print(
-        "# bound {:.4f} s: {} over the bandwidth of ranks 0 and 1 alone, measured in this run "
+        "# bound {:.4f} s: {}{} over the bandwidth of ranks 0 and 1 alone, measured in this run "
         "({:.1f} MB/s)\n# share of the bound {:.3f}\n",
-        result.bound_s, format_size(options.size),
-        static_cast<double>(options.size) / result.bound_s / (1 << 20),
+        result.bound_s, factor == 1 ? "" : fmt::format("{:.4g} times ", factor),
+        format_size(options.size),
+        factor * static_cast<double>(options.size) / result.bound_s / (1 << 20),
         share_of_bound(options, result, s));
   }
   if (s.wrong > 0) fmt::print("# {} objects had WRONG contents\n", s.wrong);
@@ -128,11 +134,11 @@ std::string collective_json(const CollectiveOp& op, const CollectiveOptions& opt
   const double rate = algorithm_rate(options, result, s);
   json.begin_object().field("op", op.name());
   json.field("ranks", options.ranks).field("size", options.size);
-  if (op.combines()) {
+  if (op.has_elements()) {
     json.field("count", options.size / element_size(options.dtype));
-    json.field("dtype", to_string(options.dtype)).field("reduce_op", to_string(options.reduce_op));
-    json.field("sources", options.sources());
+    json.field("dtype", to_string(options.dtype)).field("reduce_op", reduction(op, options));
   }
+  if (op.takes_count()) json.field("sources", options.sources());
   json.field("iterations", result.iterations.size());
   number("median_s", s.median_s);
   number("min_s", s.min_s);

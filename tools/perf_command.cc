@@ -179,8 +179,8 @@ void add_pair_command(CLI::App& perf, Context& context, PerfTest test) {
 }  // namespace
 
 void add_perf_command(CLI::App& app, Context& context) {
-  CLI::App& perf =
-      add_command_group(app, "perf", "Measure bandwidth, latency and broadcast time", kPerfFooter);
+  CLI::App& perf = add_command_group(
+      app, "perf", "Measure bandwidth, latency and collective operations", kPerfFooter);
   add_pair_command(perf, context, PerfTest::kBandwidth);
   add_pair_command(perf, context, PerfTest::kLatency);
   add_collective_commands(perf, context);

@@ -14,6 +14,7 @@ class ReduceToFirst final : public CollectiveOp {
  public:
   std::string_view name() const override { return "reduce"; }
   bool combines() const override { return true; }
+  bool takes_count() const override { return true; }
   // A pipelined chain: every link carries the size of one object, all at the same time.
   double bound_factor(std::uint32_t) const override { return 1; }
   bool is_timed(std::uint32_t rank) const override { return rank == 0; }

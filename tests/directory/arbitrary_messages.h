@@ -271,7 +271,8 @@ inline void fill(CollectivePeers& m) {
        several<CollectivePeer>([] {
          return CollectivePeer{any<std::uint32_t>(), any<NodeId>(), any_rails(),
                                any<TransportPolicy>()};
-       })};
+       }),
+       static_cast<CollectiveSchedule>(*rc::gen::inRange(0, 3))};
 }
 inline void fill(CollectiveEnd& m) {
   m = {any<CollectiveNumber>()};

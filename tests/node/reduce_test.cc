@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "compute/element.h"
+#include "tests/compute/exact_numbers.h"
 #include "tests/compute/reduce_reference.h"
 #include "tests/node/cluster.h"
 
@@ -20,36 +21,11 @@ namespace {
 
 using namespace std::chrono_literals;
 using test::Buffer;
+using test::numbers;
+using test::reduced;
 
 // More than the directory answers inline.
 constexpr std::uint64_t kLarge = (64 << 10) + 8;
-
-// Elements whose sums and products are exact in every type, whatever the order: small integers held
-// in floats, any bits for integers (they wrap).
-Buffer numbers(DataType type, std::uint64_t bytes, unsigned seed) {
-  std::mt19937 random(seed);
-  Buffer buffer(bytes);
-  if (!is_float(type)) {
-    for (std::byte& byte : buffer)
-      byte = static_cast<std::byte>(random());
-    return buffer;
-  }
-  const std::uint64_t width = element_size(type);
-  for (std::uint64_t at = 0; at + width <= bytes; at += width) {
-    const int value = static_cast<int>(random() % 4) - 1;  // -1 … 2
-    const float single = static_cast<float>(value);
-    const double wide = value;
-    if (type == DataType::kF64) {
-      std::memcpy(&buffer[at], &wide, width);
-    } else if (type == DataType::kF32) {
-      std::memcpy(&buffer[at], &single, width);
-    } else {
-      const std::uint16_t half = test::round_to_half(type, single);
-      std::memcpy(&buffer[at], &half, width);
-    }
-  }
-  return buffer;
-}
 
 // Floats of very different sizes: their sum depends on the order.
 Buffer rough_floats(std::uint64_t bytes, unsigned seed) {
@@ -61,12 +37,6 @@ Buffer rough_floats(std::uint64_t bytes, unsigned seed) {
     std::memcpy(&buffer[at], &value, 4);
   }
   return buffer;
-}
-
-Buffer reduced(ReduceOp op, DataType type, const std::vector<Buffer>& inputs) {
-  if (op != ReduceOp::kAverage) return test::reduce_reference(op, type, inputs);
-  return test::scale_reference(type, test::reduce_reference(ReduceOp::kSum, type, inputs),
-                               static_cast<double>(inputs.size()));
 }
 
 Buffer sum_of(const std::vector<Buffer>& inputs) {
@@ -286,6 +256,25 @@ TEST(Reduce, SourcesMayBePutLaterInAnyOrder) {
       scene.expect_nothing_left({0, 1, 2, 3});
     }
   }
+}
+
+// Whoever combines may ask for a source before its node has heard that the put is accepted.
+TEST(Reduce, SourcesPutAtTheSameMoment) {
+  constexpr std::size_t kNodes = 4;
+  Scene scene(kNodes, kNodes, 128 << 10);
+  for (int round = 0; round < 30; ++round) {
+    auto pending = scene.reduce(0, {}, 20s);
+    {
+      std::vector<std::jthread> threads;
+      for (std::size_t i = 0; i < kNodes; ++i)
+        threads.emplace_back([&scene, i] { scene.put(i, i); });
+    }
+    ASSERT_OK(pending.take());
+    ASSERT_OK(scene.store(0).erase("t"));
+    for (std::size_t i = 0; i < kNodes; ++i)
+      ASSERT_OK(scene.store(i).erase(scene.keys[i]));
+  }
+  scene.expect_nothing_left({0, 1, 2, 3});
 }
 
 TEST(Reduce, OnlyTheCallerHasNoSource) {

@@ -89,8 +89,6 @@ class SimCluster::Channel final : public DirectoryChannel {
   bool joined() const override { return true; }
   std::string describe() const override { return "a table"; }
 
-  bool ready() const { return !held && !inbox.empty(); }
-
   NodeId node;
   std::deque<DirectoryMessage> inbox;
   bool held = false;
@@ -148,7 +146,8 @@ bool SimCluster::turn() {
   bool busy = false;
   for (auto& host : hosts_) {
     if (host->engine) busy |= host->engine->turn(network_.now());
-    busy |= host->engine && (host->channel->ready() || !host->engine->arm());
+    const bool waits = host->engine && !host->channel->held && !host->channel->inbox.empty();
+    busy |= waits || (host->engine && !host->engine->arm());
   }
   Actions out;
   for (const auto& [node, channel] : channels_)
@@ -217,7 +216,7 @@ LocalRequestNumber SimCluster::get(std::size_t node, const std::string& name) {
   return ask(node, LocalGet{0, id_of(name), name, kNoTimeout, false});
 }
 
-void SimCluster::hold_back(std::size_t node, bool held) {
+void SimCluster::hold_directory(std::size_t node, bool held) {
   hosts_.at(node)->channel->held = held;
 }
 

@@ -95,8 +95,8 @@ class SimCluster {
   LocalRequestNumber get_into(std::size_t node, const std::string& name,
                               std::span<std::byte> buffer, Duration timeout = kNoTimeout);
   LocalRequestNumber get(std::size_t node, const std::string& name);
-  // What the directory tells the node arrives no more until it is let through again.
-  void hold_back(std::size_t node, bool held);
+  // While held, what the directory says does not reach the node.
+  void hold_directory(std::size_t node, bool held);
   // The process is gone, and its connections break.
   void kill(std::size_t node);
 

@@ -7,12 +7,15 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <map>
 #include <numeric>
 #include <random>
 #include <set>
 #include <tuple>
+
+#include "scheduler/link_model.h"
 
 namespace lochos {
 namespace {
@@ -221,9 +224,39 @@ class Group {
   std::map<Name, Bytes, NameOrder> streams_;
 };
 
+// Schedules that the operation can have.
+std::vector<CollectiveSchedule> schedules_of(const CollectiveSpec& spec) {
+  const bool in_blocks = sums(spec.kind) || spec.kind == CollectiveKind::kAllgather;
+  std::vector<CollectiveSchedule> schedules{CollectiveSchedule::kRing};
+  if (in_blocks && std::has_single_bit(spec.members)) {
+    schedules.push_back(CollectiveSchedule::kHypercube);
+    if (spec.kind == CollectiveKind::kAllreduce)
+      schedules.push_back(CollectiveSchedule::kFullExchange);
+  }
+  return schedules;
+}
+
+// Of a sum on the hypercube: each step of a block once, for as long as the block is on the member's
+// side.
+std::uint64_t halving_pull(const CollectiveSpec& spec, std::uint32_t rank) {
+  std::uint64_t bytes = 0;
+  for (std::uint32_t block = 0; block < spec.members; ++block) {
+    for (std::uint32_t across = spec.members / 2; across > 0; across /= 2) {
+      if ((block & ~(across - 1)) == (rank & ~(across - 1)))
+        bytes += input_block(spec, block).bytes;
+    }
+  }
+  return bytes;
+}
+
 // What the bound allows a member to receive.
 std::uint64_t allowed_pull(const CollectiveSpec& spec, std::uint32_t rank) {
   const std::uint64_t n = spec.members;
+  if (spec.schedule == CollectiveSchedule::kFullExchange) return std::bit_width(n - 1) * spec.size;
+  if (spec.schedule == CollectiveSchedule::kHypercube && sums(spec.kind)) {
+    const bool all = spec.kind == CollectiveKind::kAllreduce;
+    return halving_pull(spec, rank) + (all ? spec.size - input_block(spec, rank).bytes : 0);
+  }
   const auto block = [&](std::uint32_t index) { return input_block(spec, index).bytes; };
   const auto before = static_cast<std::uint32_t>((rank + n - 1) % n);
   switch (spec.kind) {
@@ -252,6 +285,11 @@ std::uint64_t allowed_send(const CollectiveSpec& spec, std::uint32_t rank) {
   if (spec.kind == CollectiveKind::kScatter)
     return rank == spec.root ? (n - 1) * (spec.size / n) : 0;
   if (spec.kind == CollectiveKind::kGather) return rank == spec.root ? 0 : spec.size;
+  // The sides of a hypercube are uneven by a block in each step and direction.
+  if (spec.schedule == CollectiveSchedule::kHypercube && sums(spec.kind)) {
+    const std::uint64_t largest = spec.size / n + element_size(spec.dtype);
+    return 2 * spec.size + 2 * std::bit_width(n - 1) * largest;
+  }
   std::uint64_t most = 0;
   for (std::uint32_t other = 0; other < n; ++other)
     most = std::max(most, allowed_pull(spec, other));
@@ -293,8 +331,11 @@ TEST(CollectivePlan, EveryOperationGivesWhatItIsDefinedToGive) {
           CollectiveSpec spec{.kind = kind, .members = members, .size = size, .dtype = dtype};
           for (const std::uint32_t root : std::set<std::uint32_t>{0, members / 2, members - 1}) {
             spec.root = root;
-            check_operation(spec, ++seed);
-            if (testing::Test::HasFailure()) return;
+            for (const CollectiveSchedule schedule : schedules_of(spec)) {
+              spec.schedule = schedule;
+              check_operation(spec, ++seed);
+              if (testing::Test::HasFailure()) return;
+            }
           }
         }
       }
@@ -310,6 +351,7 @@ RC_GTEST_PROP(CollectivePlan, AnyGroupOfAnySize, ()) {
   spec.dtype = *rc::gen::elementOf(kDataTypes);
   const std::uint64_t unit = cuts_evenly(spec.kind) ? spec.members : element_size(spec.dtype);
   spec.size = *rc::gen::inRange<std::uint64_t>(0, 400) * unit;
+  spec.schedule = *rc::gen::elementOf(schedules_of(spec));
   check_operation(spec, *rc::gen::arbitrary<unsigned>());
   RC_ASSERT(!testing::Test::HasFailure());
 }
@@ -317,9 +359,10 @@ RC_GTEST_PROP(CollectivePlan, AnyGroupOfAnySize, ()) {
 // Where a member must learn of others, and only there.
 TEST(CollectivePlan, PeersAreThoseThatAreNeeded) {
   for (const CollectiveKind kind : kKinds) {
-    for (const std::uint32_t members : {2U, 5U}) {
-      const CollectiveSpec spec{
+    for (const std::uint32_t members : {2U, 5U, 8U}) {
+      CollectiveSpec spec{
           .kind = kind, .members = members, .root = 1, .size = std::uint64_t{members} * 8};
+      spec.schedule = schedules_of(spec).back();
       for (std::uint32_t rank = 0; rank < members; ++rank) {
         std::set<std::uint32_t> needed;
         for (const CollectiveStream& stream : plan_collective(at_rank(spec, rank)).streams) {
@@ -345,6 +388,20 @@ TEST(CollectivePlan, StreamsStartInTheOrderInWhichTheirBytesCome) {
   ASSERT_EQ(streams.size(), 6U);
   EXPECT_TRUE(is(0, What::kSum, 0) && is(1, What::kSum, 3) && is(2, What::kSum, 2));
   EXPECT_TRUE(is(3, What::kCopy, 1) && is(4, What::kCopy, 0) && is(5, What::kCopy, 3));
+}
+
+// A ring of eight takes seven steps, a hypercube three: for few bytes that is what counts.
+TEST(CollectivePlan, TheScheduleFollowsTheModel) {
+  const LinkEstimate link{.latency = std::chrono::microseconds(50), .bytes_per_second = 60e6};
+  CollectiveSpec spec{.kind = CollectiveKind::kAllreduce, .members = 8, .size = 64};
+  EXPECT_EQ(choose_schedule(spec, link), CollectiveSchedule::kFullExchange);
+  spec.size = 1 << 20;
+  EXPECT_EQ(choose_schedule(spec, link), CollectiveSchedule::kHypercube);
+  spec.members = 7;
+  EXPECT_EQ(choose_schedule(spec, link), CollectiveSchedule::kRing);
+  spec.kind = CollectiveKind::kGather;
+  spec.members = 8;
+  EXPECT_EQ(choose_schedule(spec, link), CollectiveSchedule::kRing);
 }
 
 TEST(CollectiveBlock, SumsAreCutBetweenElementsAndNearlyEqual) {
