@@ -81,7 +81,8 @@ void TableState::on(Member& from, const Reduce& message, const Turn& turn) {
   };
   if (std::string why = why_reduce_is_invalid(message); !why.empty())
     return refuse(Errc::kInvalidArgument, std::move(why));
-  if (from.reduces.size() >= kMaxReducesPerNode || from.reduces.contains(message.request))
+  if (from.reduces.contains(message.request)) return;  // asked again; it runs
+  if (from.reduces.size() >= kMaxReducesPerNode)
     return refuse(Errc::kNoSpace, "the node has too many reduces running");
   Entry& target = entry_for(message.target);
   if (target.maker != nullptr || (target.exists() && target.has_source())) {

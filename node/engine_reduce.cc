@@ -20,7 +20,8 @@ constexpr std::uint32_t kStreamTries = 6;
 
 constexpr Duration kDirectoryFirst = std::chrono::milliseconds(50);
 
-// How long the pull of an output that is not there yet is kept: its task may be on its way here.
+// How long the pull of what is not there yet is kept: the task that makes it, or the answer to its
+// put, may be on its way here.
 constexpr Duration kPullPatience = std::chrono::seconds(2);
 
 // Edges of streams are numbered by the child itself: the directory does not know them.
@@ -411,6 +412,15 @@ void EngineImpl::serve_parked(const LocalObject& object) {
 }
 
 void EngineImpl::expire_parked(const ObjectId& id) {
+  const LocalObject* object = index_.find(id);
+  if (object != nullptr && object->state == State::kClaiming) {
+    // The directory has promised it to others before we hear of it. "Not here" would be final.
+    Timer timer;
+    timer.parked = true;
+    timer.object = id;
+    if (parked_.contains(id)) timers_.emplace(saturating_add(now_, kPullPatience), timer);
+    return;
+  }
   const auto [first, last] = parked_.equal_range(id);
   for (auto at = first; at != last;) {
     if (at->second.until > now_) {

@@ -83,6 +83,21 @@ TEST_F(TableReduce, SmallSourcesAreCombinedHere) {
   EXPECT_EQ(cluster.table.stats().reduces, 0U);
 }
 
+TEST_F(TableReduce, AskedForAgainItGoesOn) {
+  put_inline(a, 0, floats({1, 2}));
+  Reduce message;
+  message.request = reduce(caller, 2, 2);
+  message.target = id_of(kTarget);
+  message.sources = {{id_of(0), "s0"}, {id_of(1), "s1"}};
+  message.count = 2;
+  message.timeout = std::chrono::seconds(10);
+  cluster.say(caller, message);
+  EXPECT_TRUE(cluster.silent(caller));
+  put_inline(b, 1, floats({10, 20}));
+  EXPECT_TRUE(cluster.take<ReduceReply>(caller).has_value());
+  EXPECT_TRUE(cluster.silent(caller));
+}
+
 TEST_F(TableReduce, AChainGrowsInTheOrderOfArrival) {
   reduce(caller, 3, 3);
   cluster.put(b, 1, kSize);

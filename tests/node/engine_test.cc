@@ -366,8 +366,10 @@ TEST_F(EngineGetInto, ABufferThatCannotBeRegisteredIsFilledFromThePool) {
 
 // ---- reduces ----
 
+class EngineReduce : public testing::TestWithParam<Duration> {};
+
 // The parent hears of a source before the source's own node knows that its put is accepted.
-TEST(EngineReduce, ASourceIsAskedForBeforeItsPutIsAnswered) {
+TEST_P(EngineReduce, ASourceIsAskedForBeforeItsPutIsAnswered) {
   SimCluster cluster(2);
   const auto bytes = pattern(300'000, 1);
   cluster.put(0, "mine", bytes);
@@ -383,13 +385,15 @@ TEST(EngineReduce, ASourceIsAskedForBeforeItsPutIsAnswered) {
   cluster.hold_directory(1, true);
   cluster.ask(
       1, LocalPutUserMemory{0, id_of("other"), "other", bytes.data(), bytes.size(), kNoTimeout});
-  cluster.pass(100ms);
+  cluster.pass(GetParam());
   cluster.hold_directory(1, false);
   const Instant released = cluster.now();
   ASSERT_TRUE(cluster.run([&] { return cluster.client(0).answer(asked) != nullptr; }));
   EXPECT_NE(cluster.client(0).as<LocalReduced>(asked), nullptr);
   EXPECT_LT(cluster.now() - released, 1s);
 }
+
+INSTANTIATE_TEST_SUITE_P(Late, EngineReduce, testing::Values(100ms, 5s));
 
 }  // namespace
 }  // namespace lochos
