@@ -9,8 +9,8 @@
 //   allreduce       both, one after the other for each block: 2(n-1)/n · S/B
 //   gather, scatter the root's link: (n-1) · block/B
 //   all-to-all      each pair directly: (n-1)/n · S/B
-// Where n is a power of two the blocks do not go round a ring but along the edges of a hypercube
-// (recursive halving and doubling): the same bytes in log2 n steps instead of n-1. A small
+// Where n is a power of two, blocks that are not large go along the edges of a hypercube instead
+// (recursive halving and doubling): the same bytes in log2 n steps rather than n-1. A small
 // allreduce then takes even fewer: each step exchanges all of it, log2 n · (L + S/B). (Sources: the
 // ring is that of Patarasuk and Yuan, 2009; halving and doubling that of Rabenseifner, 2004.) A
 // stream starts as soon as those it is made from have begun, so members may come late.
