@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "directory/messages.h"
@@ -23,7 +24,10 @@ struct CollectiveWork {
   std::vector<LocalObject*> own_blocks;  // slices of the input; referenced, in the index
   std::vector<ReduceKey> streams;        // as plan.streams
   std::uint32_t unfinished = 0;          // streams
-  std::vector<std::uint32_t> missing;    // ranks it pulls from that have not come yet
+  // Copies directly from other members that wait for their turn: by stream, with the peer.
+  std::map<std::size_t, CollectivePeer> waiting;
+  std::vector<ReduceKey> direct;       // those under way
+  std::vector<std::uint32_t> missing;  // ranks it pulls from that have not come yet
 };
 
 }  // namespace lochos

@@ -18,6 +18,12 @@ constexpr ReduceNumber kCollectiveBit = ReduceNumber{1} << 63;
 constexpr AttemptNumber kOnlyAttempt = 1;
 constexpr std::size_t kRanksInMessage = 8;
 
+// Members that the root of a gather pulls from at once: two keep its link busy while one ends and
+// the next begins; many at once overflow the queue before it, and everybody waits for
+// retransmissions. (Not for all-to-all: there a turn that is late delays others' turns, which costs
+// more.)
+constexpr std::size_t kDirectPulls = 2;
+
 // No name's hash and no caller's random id meets it by accident.
 ObjectId stream_id(CollectiveNumber number, const CollectiveStreamName& name) {
   const std::uint64_t what = (static_cast<std::uint64_t>(name.what) << 32) | name.block;
@@ -264,12 +270,35 @@ void EngineImpl::add_collective_input(CollectiveWork& work, ReduceWork& reduce,
 }
 
 void EngineImpl::add_peer(CollectiveWork& work, const CollectivePeer& peer) {
+  if (work.spec.kind == CollectiveKind::kGather) {
+    for (std::size_t i = 0; i < work.plan.streams.size(); ++i) {
+      const std::vector<CollectiveStreamName>& inputs = work.plan.streams[i].inputs;
+      if (!inputs.empty() && inputs[0].rank == peer.rank) work.waiting.emplace(i, peer);
+    }
+    start_direct_pulls(work);
+    return;
+  }
   for (std::size_t i = 0; i < work.plan.streams.size(); ++i) {
     for (const CollectiveStreamName& input : work.plan.streams[i].inputs) {
       if (input.rank != peer.rank) continue;
       const auto reduce = reduces_.find(work.streams[i]);
       if (reduce != reduces_.end()) add_collective_input(work, *reduce->second, input, &peer);
     }
+  }
+}
+
+void EngineImpl::start_direct_pulls(CollectiveWork& work) {
+  std::erase_if(work.direct, [&](const ReduceKey& key) {
+    const auto found = reduces_.find(key);
+    return found == reduces_.end() || found->second->output->valid == found->second->output->size;
+  });
+  while (work.direct.size() < kDirectPulls && !work.waiting.empty()) {
+    const auto next = work.waiting.extract(work.waiting.begin());
+    const auto reduce = reduces_.find(work.streams[next.key()]);
+    if (reduce == reduces_.end()) continue;
+    work.direct.push_back(reduce->first);
+    add_collective_input(work, *reduce->second, work.plan.streams[next.key()].inputs[0],
+                         &next.mapped());
   }
 }
 

@@ -238,6 +238,7 @@ class EngineImpl final : public Engine {
   void add_collective_input(CollectiveWork& work, ReduceWork& reduce,
                             const CollectiveStreamName& name, const CollectivePeer* peer);
   void add_peer(CollectiveWork& work, const CollectivePeer& peer);
+  void start_direct_pulls(CollectiveWork& work);
   void finish_collective_if_done(CollectiveWork& work);
   void fail_collective(CollectiveWork& work, Errc reason, std::string message);
   void end_collective(CollectiveWork& work);

@@ -356,6 +356,7 @@ void EngineImpl::finish_reduce(ReduceWork& work) {
   release_streams(work);
   if (work.collective != nullptr) {
     --work.collective->unfinished;
+    start_direct_pulls(*work.collective);
     finish_collective_if_done(*work.collective);
   } else if (work.task.is_target)
     directory_->send(ReduceDone{work.task.reduce, work.task.slot, work.task.attempt});
