@@ -326,7 +326,7 @@ bool EngineImpl::combine() {
 
 void EngineImpl::combine_slice(ReduceWork& work) {
   LocalObject& output = *work.output;
-  if (output.state != State::kFilling) return;
+  if (output.state != State::kFilling || work.given_up) return;
   const std::uint64_t element = element_size(work.task.dtype);
   std::uint64_t end = output.size;
   for (const ReduceStream& stream : work.streams)
