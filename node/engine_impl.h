@@ -222,6 +222,7 @@ class EngineImpl final : public Engine {
   void combine_slice(ReduceWork& work);
   void finish_reduce(ReduceWork& work);
   void release_streams(ReduceWork& work);
+  void give_up(ReduceWork& work);
   void end_reduce(ReduceWork& work, Errc reason);
   void park(Connection& connection, const PullMessage& m);
   void serve_parked(const LocalObject& object);

@@ -169,6 +169,7 @@ void EngineImpl::forget_reduces() {
 // ---- streams ----
 
 void EngineImpl::add_streams(ReduceWork& work, const std::vector<ReduceInput>& inputs) {
+  if (work.given_up) return;
   const ReduceKey key = work.key();
   const AttemptNumber attempt = work.task.attempt;
   for (const ReduceInput& input : inputs) {
@@ -192,7 +193,7 @@ bool EngineImpl::add_local_stream(ReduceWork& work, const ReduceInput& input) {
                     (object->state == State::kFilling || object->state == State::kComplete);
   if (!have || object->size != work.task.size) {
     report_reduce_failure(work.task, input.id, Errc::kNotFound, "this node does not have it");
-    end_reduce(work, Errc::kCancelled);
+    give_up(work);
     return false;
   }
   index_.add_reference(*object);
@@ -214,7 +215,7 @@ bool EngineImpl::add_remote_stream(ReduceWork& work, const ReduceInput& input) {
   } else if (Status room = give_storage(staging, work.task.size); !room) {
     index_.retire(staging);
     report_reduce_failure(work.task, {}, room.error().code(), room.error().to_string());
-    end_reduce(work, Errc::kCancelled);
+    give_up(work);
     return false;
   }
   index_.add_reference(staging);
@@ -266,7 +267,7 @@ void EngineImpl::on_stream_failure(LocalObject& staging, const IncomingEdge& edg
       report_reduce_failure(work.task, stream.from.id, edge.reason,
                             "its stream from " + stream.from.node.to_string() + " ended");
     }
-    end_reduce(work, Errc::kCancelled);
+    give_up(work);
     return;
   }
   Timer timer;
@@ -325,7 +326,7 @@ bool EngineImpl::combine() {
 
 void EngineImpl::combine_slice(ReduceWork& work) {
   LocalObject& output = *work.output;
-  if (output.state != State::kFilling) return;
+  if (output.state != State::kFilling || work.given_up) return;
   const std::uint64_t element = element_size(work.task.dtype);
   std::uint64_t end = output.size;
   for (const ReduceStream& stream : work.streams)
@@ -375,6 +376,14 @@ void EngineImpl::release_streams(ReduceWork& work) {
     }
     index_.drop_reference(object);
   }
+}
+
+// The work cannot go on, and the directory has been told. A target stays as it is until the answer:
+// its readers must learn whether it will be made anew, or not at all.
+void EngineImpl::give_up(ReduceWork& work) {
+  if (!work.task.is_target || work.collective != nullptr) return end_reduce(work, Errc::kCancelled);
+  work.given_up = true;
+  release_streams(work);
 }
 
 // The work is over, done or not. Its output goes unless it is a committed target.

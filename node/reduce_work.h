@@ -32,6 +32,7 @@ struct ReduceWork {
   // One stream arrives in the output's own storage and is combined where it lies.
   bool in_place_taken = false;
   bool ready = false;                    // in the list of work that can go on
+  bool given_up = false;                 // a target that waits for the directory's word
   CollectiveWork* collective = nullptr;  // that it is a stream of
 
   ReduceKey key() const { return {task.reduce, task.slot}; }

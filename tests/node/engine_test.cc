@@ -393,6 +393,40 @@ TEST_P(EngineReduce, ASourceIsAskedForBeforeItsPutIsAnswered) {
   EXPECT_LT(cluster.now() - released, 1s);
 }
 
+// The root learns from its child that the sum is void, and only later that it is made anew.
+TEST(EngineReduceRestart, ReadersOfTheRootWaitForTheNextAttempt) {
+  constexpr std::uint64_t kBytes = 256 * 1024;
+  const std::vector<std::byte> ones(kBytes, std::byte{1});
+  SimCluster cluster(4);
+  cluster.begin(0, "a", ones, kBytes / 2);
+  cluster.put(1, "b", ones);
+  cluster.put(2, "c", ones);
+  LocalReduce reduce;
+  reduce.target = id_of("target");
+  reduce.name = "target";
+  for (const char* name : {"a", "b", "c"})
+    reduce.sources.push_back({id_of(name), name});
+  reduce.count = 3;
+  reduce.op = ReduceOp::kSum;
+  reduce.dtype = DataType::kU8;
+  reduce.deterministic = true;  // a chain in this order
+  reduce.timeout = kNoTimeout;
+  const auto asked = cluster.ask(3, reduce);
+  const auto got = cluster.get(2, "target");
+  ASSERT_TRUE(cluster.run([&] { return cluster.stats(2).bytes_received > 0; }));
+  cluster.hold_directory(2, true);
+  cluster.kill(0);
+  cluster.pass(200ms);
+  cluster.hold_directory(2, false);
+  cluster.put(3, "a", ones);
+  ASSERT_TRUE(cluster.run([&] { return cluster.client(3).answer(asked) != nullptr; }));
+  EXPECT_NE(cluster.client(3).as<LocalReduced>(asked), nullptr);
+  ASSERT_TRUE(cluster.run([&] { return cluster.client(2).answer(got) != nullptr; }));
+  const auto* view = cluster.client(2).as<LocalView>(got);
+  ASSERT_NE(view, nullptr) << cluster.client(2).answer(got)->error().to_string();
+  EXPECT_TRUE(same_bytes(cluster.bytes(2, *view), std::vector<std::byte>(kBytes, std::byte{3})));
+}
+
 INSTANTIATE_TEST_SUITE_P(Late, EngineReduce, testing::Values(100ms, 5s));
 
 }  // namespace
