@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# Runs in tests/lab/shaped --script, called by perf/peers/broadcast.
-# arguments: DIRECTORY-OF-PEERS MPI_BCAST SIZE ITERATIONS LOCHOS-OR-- NAME=MPI-OPTIONS…
+# Runs in tests/lab/shaped --script, called by perf/peers/collective.
+# arguments: DIRECTORY-OF-PEERS MPI_COLLECTIVE OP SIZE ITERATIONS LOCHOS-OR-- NAME=MPI-OPTIONS…
 # Prints lines `NAME JSON`; the first is the pair's goodput.
-peers=$1 mpi_bcast=$2 size=$3 iterations=$4 lochos=$5
-shift 5
+peers=$1 mpi_collective=$2 op=$3 size=$4 iterations=$5 lochos=$6
+shift 6
 
 wait_for_port() { until on 0 ss -Hltn "sport = $1" | grep -q .; do sleep 0.02; done; }
 
@@ -36,7 +36,7 @@ mpi() {
   # Ranks that wait give the processor away: there are more of them than processors.
   on 0 mpirun --allow-run-as-root -H "$hosts" --mca plm_rsh_agent "$peers/mpi_agent" \
     --mca btl tcp,self --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 \
-    --mca mpi_yield_when_idle 1 "$@" "$mpi_bcast" "$size" "$iterations"
+    --mca mpi_yield_when_idle 1 "$@" "$mpi_collective" "$op" "$size" "$iterations"
 }
 
 lochos() {
@@ -45,7 +45,7 @@ lochos() {
   local server=$!
   wait_for_port 7400
   for ((rank = LOCHOS_LAB_SIZE - 1; rank >= 0; rank--)); do
-    on "$rank" "$lochos" perf bcast --directory "$directory" --ranks "$LOCHOS_LAB_SIZE" \
+    on "$rank" "$lochos" perf "$op" --directory "$directory" --ranks "$LOCHOS_LAB_SIZE" \
       --rank "$rank" --size "$size" --iterations "$iterations" \
       --json "$LOCHOS_LAB_DIR/lochos.$rank" >/dev/null &
     pids+=($!)
