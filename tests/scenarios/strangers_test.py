@@ -2,6 +2,7 @@
 """Bytes from whoever finds a port: refused within a second, at no cost, and service goes on."""
 import contextlib
 import os
+import re
 import socket
 import struct
 import subprocess
@@ -14,6 +15,19 @@ from lochos_process import ENVIRONMENT, LOCHOS
 MAGIC = 0x484F434C  # transport/hello.cc
 REFUSAL = b'LCON'
 DATA, DIRECTORY, PERF, LOCAL = 1, 2, 3, 4
+
+
+def spoken_here(constant):
+    """The version of the protocol that the code names."""
+    path = os.path.join(os.path.dirname(__file__), '..', '..', 'transport', 'hello.h')
+    with open(path, encoding='ascii') as header:
+        text = header.read()
+    named = re.search(constant + r' =\s*(\w+);', text).group(1)
+    return int(named) if named.isdigit() else spoken_here(named)
+
+
+VERSION = spoken_here('kProtocolVersion')
+OLDEST = spoken_here('kOldestProtocolVersion')
 
 
 def hello(version, purpose, oldest=None):
@@ -79,14 +93,14 @@ class Strangers(ClusterTest):
         said, seconds = self.answer(target, hello(99, purpose))
         self.assertLess(seconds, 1.6)
         self.assertEqual(said[:4], REFUSAL)
-        self.assertEqual(struct.unpack('<HH', said[4:8]), (1, 1))
+        self.assertEqual(struct.unpack('<HH', said[4:8]), (VERSION, OLDEST))
 
     def test_directory(self):
         self.check_port(self.address, self.directory.process, DIRECTORY)
         self.done_at(self.node, 'put', 'x', '-', stdin=b'still here')
 
     def test_directory_garbage_after_a_good_greeting(self):
-        good = hello(1, DIRECTORY)
+        good = hello(VERSION, DIRECTORY)
         before = memory_kib(self.directory.process.pid)
         for tail in (b'\xff' * 64, struct.pack('<I', 0xFFFFFFFF) + b'x' * 1000,
                      struct.pack('<I', 0x7FFFFFFF), struct.pack('<I', 64) + os.urandom(64),
@@ -116,7 +130,7 @@ class Strangers(ClusterTest):
         for tail in (b'\xff' * 64, struct.pack('<I', 0xFFFFFFFF) + b'x' * 1000,
                      struct.pack('<I', 64) + os.urandom(64)):
             with self.connect(self.node.socket) as connection:
-                connection.sendall(hello(1, LOCAL))
+                connection.sendall(hello(VERSION, LOCAL))
                 self.assertEqual(connection.recv(4), b'LCOH')
                 connection.sendall(tail)
                 with contextlib.suppress(ConnectionResetError):
@@ -151,7 +165,7 @@ class Strangers(ClusterTest):
             connection, _ = other.accept()
             connection.sendall(hello(99, DIRECTORY))
             self.until('the log names both', lambda: 'version 99' in lost.errors()
-                       and 'version 1 ' in lost.errors())
+                       and f'version {VERSION} ' in lost.errors())
             connection.close()
             self.assertEqual(lost.stop(), 0)
 
@@ -167,7 +181,7 @@ class Strangers(ClusterTest):
             connection.recv(48)
             connection.sendall(struct.pack('<IHHB15x', 0x4E4F434C, 99, 99, 11))
             connection.close()
-            self.assert_got_error(get, 'version 99', 'version 1 ', timeout=10)
+            self.assert_got_error(get, 'version 99', f'version {VERSION} ', timeout=10)
 
 
 if __name__ == '__main__':
