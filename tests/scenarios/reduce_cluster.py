@@ -108,7 +108,11 @@ class ReduceTest(ClusterTest):
             root = self.root(target)
             return root is not None and \
                 self.node_stats(self.nodes[root])['received'] - before[root] >= share
-        self.until(f'{target} is made', root_is_held)
+        try:
+            self.until(f'{target} is made', root_is_held)
+        except AssertionError as error:
+            raise AssertionError(f'{error}; holders {self.parents(self.survivor(), target)}, '
+                                 f'received {before} then {self.received()}') from None
 
     def roles(self, target, contributors):
         """(leaf, interior, root) of the nodes that contribute, before anybody else gets anything.
@@ -175,6 +179,11 @@ class ReduceTest(ClusterTest):
         for entry in json.loads(self.done_at(self.survivor(), 'ls', '--json')):
             self.done_at(self.survivor(), 'rm', entry['name'])
         for i in self.alive:
-            self.until(f'the memory of n{i} is free', lambda i=i: self.node_stats(
-                self.nodes[i])['used'] == self.unused[i])
-            self.assertEqual(self.node_stats(self.nodes[i])['objects'], 0)
+            node = self.nodes[i]
+            try:
+                self.until(f'the memory of n{i} is free', lambda i=i, node=node: self.node_stats(
+                    node)['used'] == self.unused[i])
+            except AssertionError as error:
+                raise AssertionError(f'{error}: {self.node_stats(node)}, at first '
+                                     f'{self.unused[i]}; {node.errors()}') from None
+            self.assertEqual(self.node_stats(node)['objects'], 0)
