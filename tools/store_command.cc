@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <thread>
 
 #include "tools/options.h"
 #include "tools/progress.h"
@@ -12,6 +13,11 @@ namespace {
 
 // What is read at once, and then published: small enough that readers follow closely.
 constexpr std::size_t kPublishBytes = 1024 * 1024;
+
+// How long a command waits for a node that does not answer at its socket yet, and how often it
+// asks.
+constexpr Duration kNodeStart = std::chrono::seconds(2);
+constexpr Duration kNodeRetry = std::chrono::milliseconds(50);
 
 Status fill(ObjectWriter& writer, const std::string& name, InputFile& file) {
   const std::span<std::byte> bytes = writer.bytes();
@@ -66,6 +72,12 @@ void add_store_options(CLI::App& command, Context& context) {
 Result<Store> open_store(const Context& context, const Deadline& deadline) {
   const std::string& socket = context.config.text("socket");
   auto store = Store::connect(socket, deadline.remaining());
+  // A node that was started together with this command is given a moment to be there.
+  const Instant patience = SteadyClock().now() + std::min(kNodeStart, deadline.remaining());
+  while (!store && store.error().code() == Errc::kUnreachable && SteadyClock().now() < patience) {
+    std::this_thread::sleep_for(kNodeRetry);
+    store = Store::connect(socket, deadline.remaining());
+  }
   if (store) return store;
   Error error = store.error();
   if (error.code() != Errc::kUnreachable && error.code() != Errc::kNotFound) return store;
