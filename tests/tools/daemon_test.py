@@ -75,6 +75,15 @@ class Daemons(LochosTest):
         self.start_directory(address)
         node.wait_ready()
 
+    def test_command_before_its_node(self):
+        directory = self.start_directory()
+        list_ = subprocess.Popen([LOCHOS, 'ls', '--socket', self.path('early.sock')],
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT)
+        self.assertIsNone(list_.poll())
+        self.start_node(directory.fields['directory'], 'early')
+        _, errors = list_.communicate(timeout=20)
+        self.assertEqual(list_.returncode, 0, errors)
+
     def test_node_that_waits_for_the_directory_ends_on_sigterm(self):
         node = self.node_process('127.0.0.1:1')
         deadline = time.monotonic() + 10
