@@ -192,9 +192,7 @@ void TableState::on(Member& from, const EdgeFailed& failed, const Turn& turn) {
   set_state(*copy, CopyState::kWaiting);
   if (parent != nullptr && failed.reason == Errc::kNotFound &&
       parent->state == CopyState::kComplete) {
-    // The parent says that it does not have it: what this table believes is out of date.
-    drop_copy(*parent, Errc::kConnectionLost, turn);
-    after_drop(*entry, false, turn);
+    drop_denied_copy(*parent, turn);
     if (find_copy(from, *entry) == nullptr) return;
   }
   if (entry->has_source()) {
@@ -202,6 +200,16 @@ void TableState::on(Member& from, const EdgeFailed& failed, const Turn& turn) {
   } else {
     after_drop(*entry, false, turn);
   }
+}
+
+// The holder told somebody that it does not have it: what this table believes is out of date.
+// Should it have a copy after all, then one that nobody would ever ask for or erase: it must go.
+void TableState::drop_denied_copy(Copy& copy, const Turn& turn) {
+  Entry& entry = *copy.entry;
+  turn.send(*copy.member,
+            Withdrawn{.id = entry.id, .generation = entry.generation, .reason = Errc::kObjectLost});
+  drop_copy(copy, Errc::kConnectionLost, turn);
+  after_drop(entry, false, turn);
 }
 
 void TableState::note_failure(Copy& copy, const EdgeFailed& failed, const Copy* parent) {

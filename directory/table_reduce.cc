@@ -590,10 +590,7 @@ void TableState::contribution_failed(ReduceRecord& reduce, std::uint32_t positio
   Member* holder = find_member(contribution.node);
   Copy* copy = holder != nullptr ? find_copy(*holder, *contribution.entry) : nullptr;
   if (message.reason == Errc::kNotFound && copy != nullptr && copy->state == CopyState::kComplete) {
-    // The holder says that it does not have it: what this table believes is out of date.
-    Entry& entry = *contribution.entry;
-    drop_copy(*copy, Errc::kConnectionLost, turn);
-    after_drop(entry, false, turn);
+    drop_denied_copy(*copy, turn);
     return;  // settle_reduces() sees it
   }
   contribution.avoid.push_back(contribution.node);

@@ -211,6 +211,7 @@ class TableState {
   Copy& add_copy(Entry& entry, Member& member);
   void set_state(Copy& copy, CopyState state);
   void drop_copy(Copy& copy, Errc reason, const Turn& turn);
+  void drop_denied_copy(Copy& copy, const Turn& turn);
   void take_out(Copy& copy);
   void remember_erased(const Entry& entry, const Turn& turn);
   bool erased_lately(const ObjectId& id, Generation generation) const;

@@ -215,6 +215,7 @@ void EngineImpl::on(Assign& m) {
     object->state = State::kFetching;
   }
   object->uncommitted = m.uncommitted;
+  serve_parked(*object);  // pulls of those who heard of this copy before we did
   start_edge(*object, m);
 }
 

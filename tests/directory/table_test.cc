@@ -203,6 +203,8 @@ TEST_F(TableTest, ParentThatDoesNotHaveItIsForgotten) {
   EXPECT_EQ(c.take<Assign>(d)->parent, b);
   for (const HolderEntry& holder : c.holders(e, 1))
     EXPECT_NE(holder.node, a);
+  // Should it have a copy after all, nobody would ever erase it.
+  EXPECT_EQ(c.take<Withdrawn>(a)->generation, edge.generation);
 }
 
 TEST_F(TableTest, ParentIsNeverInTheChildsOwnSubtree) {

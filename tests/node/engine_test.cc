@@ -427,6 +427,40 @@ TEST(EngineReduceRestart, ReadersOfTheRootWaitForTheNextAttempt) {
   EXPECT_TRUE(same_bytes(cluster.bytes(2, *view), std::vector<std::byte>(kBytes, std::byte{3})));
 }
 
+// A reader of a target is told of its parent before the parent is told what to fetch: its pull must
+// not be refused, or the directory takes the parent for one that has nothing.
+TEST(EngineReduceRestart, AReaderMayAskAReaderThatHasNotBegun) {
+  constexpr std::uint64_t kBytes = 256 * 1024;
+  const std::vector<std::byte> ones(kBytes, std::byte{1});
+  SimCluster cluster(4);
+  const WriterNumber writer = cluster.begin(0, "a", ones, kBytes / 2);
+  cluster.put(1, "b", ones);
+  const auto first = cluster.get(2, "target");
+  cluster.pass(10ms);
+  cluster.hold_directory(2, true);
+  LocalReduce reduce;
+  reduce.target = id_of("target");
+  reduce.name = "target";
+  reduce.sources = {{id_of("a"), "a"}, {id_of("b"), "b"}};
+  reduce.count = 2;
+  reduce.dtype = DataType::kU8;
+  reduce.timeout = kNoTimeout;
+  const auto asked = cluster.ask(1, reduce);
+  cluster.pass(10ms);
+  const auto second = cluster.get(3, "target");
+  cluster.pass(10ms);
+  ASSERT_EQ(cluster.stats(3).bytes_received, 0U) << "it is to pull from the one that is held";
+  cluster.hold_directory(2, false);
+  const Instant released = cluster.now();
+  cluster.ask(0, LocalSeal{0, writer, kNoTimeout});
+  for (const auto& [node, request] : {std::pair{1, asked}, {2, first}, {3, second}}) {
+    const auto index = static_cast<std::size_t>(node);
+    ASSERT_TRUE(cluster.run([&] { return cluster.client(index).answer(request) != nullptr; }));
+    EXPECT_TRUE(*cluster.client(index).answer(request)) << node;
+  }
+  EXPECT_LT(cluster.now() - released, 1s);
+}
+
 INSTANTIATE_TEST_SUITE_P(Late, EngineReduce, testing::Values(100ms, 5s));
 
 }  // namespace
