@@ -365,7 +365,9 @@ TEST(GroupTest, MembersThatDisagreeAreNamed) {
          return larger.allreduce(filled(larger, bytes), ReduceOp::kSum, DataType::kF32);
        }},
   };
-  for (const auto& [what, other] : others) {
+  for (const auto& pair : others) {
+    const std::string& what = pair.first;
+    const Call& other = pair.second;
     each(kMembers, [&](std::uint32_t rank) {
       SCOPED_TRACE(fmt::format("rank {}, another {}", rank, what));
       Group group = scene.group("disagree-" + what, rank, kMembers);
