@@ -453,11 +453,13 @@ TEST(EngineReduceRestart, AReaderMayAskAReaderThatHasNotBegun) {
   cluster.hold_directory(2, false);
   const Instant released = cluster.now();
   cluster.ask(0, LocalSeal{0, writer, kNoTimeout});
-  for (const auto& [node, request] : {std::pair{1, asked}, {2, first}, {3, second}}) {
-    const auto index = static_cast<std::size_t>(node);
-    ASSERT_TRUE(cluster.run([&] { return cluster.client(index).answer(request) != nullptr; }));
-    EXPECT_TRUE(*cluster.client(index).answer(request)) << node;
-  }
+  const auto expect_success = [&](std::size_t node, LocalRequestNumber request) {
+    ASSERT_TRUE(cluster.run([&] { return cluster.client(node).answer(request) != nullptr; }));
+    EXPECT_TRUE(*cluster.client(node).answer(request)) << node;
+  };
+  expect_success(1, asked);
+  expect_success(2, first);
+  expect_success(3, second);
   EXPECT_LT(cluster.now() - released, 1s);
 }
 
