@@ -124,7 +124,7 @@ def _initramfs(tree, version):
 
 
 def _fill(root, tree, version, here):
-    for directory in ("bin", "modules", "dev", "proc", "sys", "host", "upper", "root"):
+    for directory in ("bin", "modules", "dev", "proc", "sys", "host", "upper", "sysroot"):
         os.mkdir(os.path.join(root, directory))
     shutil.copy(find("busybox"), os.path.join(root, "bin", "busybox"))
     shutil.copy(os.path.join(here, "guest-init"), os.path.join(root, "init"))
