@@ -172,6 +172,7 @@ bool TableState::drop_contribution_if_gone(ReduceRecord& reduce, std::uint32_t p
   // Erased on purpose it will not come back by itself; lost it may be put again. This comes before
   // the plan is changed, so that readers of the target fail and are not told to begin anew.
   if (erased) {
+    contribution.erased = true;
     ++reduce.erased;
     if (reduce.request.sources.size() - reduce.erased < reduce.request.count) {
       fail_reduce(reduce, Errc::kDeleted,
@@ -180,7 +181,20 @@ bool TableState::drop_contribution_if_gone(ReduceRecord& reduce, std::uint32_t p
       return false;
     }
   }
-  return drop_from_plan(reduce, position, turn);
+  if (!drop_from_plan(reduce, position, turn)) return false;
+  if (reduce.ready == 0) {  // what comes next says how large the sources are
+    forget_plan(reduce, turn);
+    reduce.sized_by = ReduceRecord::kNobody;
+  }
+  return true;
+}
+
+// Nothing of what was planned can be used.
+void TableState::forget_plan(ReduceRecord& reduce, const Turn& turn) {
+  for (ReducePlan::Slot slot = 0; slot < reduce.tasks.size(); ++slot)
+    cancel_task(reduce, slot, turn);
+  reduce.plan.reset();
+  reduce.chosen.clear();
 }
 
 Copy* TableState::choose_contributor(Entry& entry, const ReduceRecord::Contribution& contribution) {
@@ -214,6 +228,7 @@ bool TableState::take_contribution(ReduceRecord& reduce, std::uint32_t position,
     if (copy == nullptr) return true;
   }
   if (!check_size(reduce, position, turn)) return false;
+  if (std::exchange(contribution.erased, false)) --reduce.erased;
   contribution.generation = entry.generation;
   contribution.node = copy != nullptr ? copy->member->node : NodeId{};
   ++reduce.ready;
@@ -331,11 +346,7 @@ bool TableState::drop_from_plan(ReduceRecord& reduce, std::uint32_t position, co
   if (!reduce.chosen.empty()) {
     const auto chosen = std::find(reduce.chosen.begin(), reduce.chosen.end(), position);
     if (chosen == reduce.chosen.end()) return true;
-    // Another choice: nothing of the old one can be used.
-    for (ReducePlan::Slot slot = 0; slot < reduce.tasks.size(); ++slot)
-      cancel_task(reduce, slot, turn);
-    reduce.plan.reset();
-    reduce.chosen.clear();
+    forget_plan(reduce, turn);  // another choice will be made
     for (std::uint32_t i = 0; i < reduce.contributions.size(); ++i) {
       if (reduce.contributions[i].generation == 0) continue;
       return add_to_plan(reduce, i, turn);

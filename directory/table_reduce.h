@@ -24,6 +24,7 @@ struct ReduceRecord {
     Generation generation = 0;  // of the source, while it is ready; 0: not there (any more)
     NodeId node;                // the holder that was chosen for it; none if it is inline
     std::vector<NodeId> avoid;  // holders that could not deliver it
+    bool erased = false;        // on purpose, and not put again since
   };
   // What a slot's node was told to do.
   struct SlotTask {
@@ -48,7 +49,7 @@ struct ReduceRecord {
   std::vector<Contribution> contributions;  // as request.sources
   std::vector<std::uint32_t> changed;       // contributions to look at
   std::uint32_t ready = 0;                  // contributions that are there, spare ones included
-  std::uint32_t erased = 0;                 // sources that were erased on purpose
+  std::uint32_t erased = 0;                 // contributions that are
   std::uint32_t sized_by = kNobody;         // the source that said how large they all are
   std::uint64_t size = 0;
 

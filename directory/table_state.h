@@ -248,6 +248,7 @@ class TableState {
   void note_change(ReduceRecord& reduce, std::uint32_t position);
   bool holds(const ReduceRecord::Contribution& contribution);
   bool drop_contribution_if_gone(ReduceRecord& reduce, std::uint32_t position, const Turn& turn);
+  void forget_plan(ReduceRecord& reduce, const Turn& turn);
   static Copy* choose_contributor(Entry& entry, const ReduceRecord::Contribution& contribution);
   static std::uint32_t likely_contributor(const ReduceRecord& reduce, std::uint32_t position);
   bool take_contribution(ReduceRecord& reduce, std::uint32_t position, const Turn& turn);

@@ -18,6 +18,8 @@ constexpr std::uint64_t kSliceBytes = 256 * 1024;
 constexpr Duration kFirstStreamRetry = std::chrono::milliseconds(10);
 constexpr std::uint32_t kStreamTries = 6;
 
+// The directory's deadline of a reduce is so much earlier than the caller's (but by no more than a
+// tenth), so that its error, which names what is missing, comes first.
 constexpr Duration kDirectoryFirst = std::chrono::milliseconds(50);
 
 // How long the pull of what is not there yet is kept: the task that makes it, or the answer to its
@@ -42,7 +44,6 @@ void EngineImpl::on(LocalClient& client, LocalReduce& m) {
                          .op = m.op,
                          .dtype = m.dtype,
                          .deterministic = m.deterministic,
-                         // Its error, which names what is missing, should come before ours.
                          .timeout = m.timeout - std::min(m.timeout / 10, kDirectoryFirst)});
 }
 

@@ -269,6 +269,32 @@ TEST_F(TableReduce, AnErasedSourceEndsItUnlessEnoughAreLeft) {
   EXPECT_THAT(failed->message, HasSubstr("'s1'"));
 }
 
+TEST_F(TableReduce, ASourceThatIsPutAgainIsNoLongerErased) {
+  const auto erase = [&](std::uint32_t object) {
+    cluster.say(d, Erase{.request = ++cluster.requests, .id = id_of(object)});
+    EXPECT_TRUE(cluster.take<Deleted>(a).has_value());
+  };
+  reduce(caller, 3, 2);
+  cluster.put(a, 0, kSize);
+  erase(0);
+  cluster.put(a, 0, kSize);
+  erase(0);
+  cluster.put(a, 0, kSize);
+  EXPECT_TRUE(cluster.silent(caller)) << "two of three can still come";
+  cluster.put(b, 1, kSize);
+  EXPECT_TRUE(task(b).is_target);
+}
+
+TEST_F(TableReduce, TheSizeOfASourceThatIsGoneBindsNobody) {
+  reduce(caller, 3, 2);
+  cluster.put(a, 0, kSize);
+  cluster.say(d, Erase{.request = ++cluster.requests, .id = id_of(0)});
+  cluster.put(b, 1, 2 * kSize);
+  cluster.put(c, 2, 2 * kSize);
+  EXPECT_TRUE(cluster.silent(caller));
+  EXPECT_EQ(task(c).size, 2 * kSize);
+}
+
 TEST_F(TableReduce, TheDeadlineSaysWhatIsMissing) {
   reduce(caller, 3, 3);
   cluster.put(a, 0, kSize);
