@@ -29,6 +29,16 @@ const char* name_of(CollectiveKind kind) {
   return to_string(kind).data();  // of literals
 }
 
+CollectiveSpec with_sum(CollectiveSpec spec, ReduceOp op, DataType dtype) {
+  spec.op = op;
+  spec.dtype = dtype;
+  return spec;
+}
+CollectiveSpec with_root(CollectiveSpec spec, std::uint32_t root) {
+  spec.root = root;
+  return spec;
+}
+
 }  // namespace
 
 // ---- the buffer ----
@@ -190,24 +200,19 @@ Status Group::run_copied(const CollectiveSpec& spec, std::span<const std::byte> 
 
 Result<ObjectView> Group::broadcast(std::uint32_t root, std::uint64_t bytes, GroupBuffer input,
                                     Duration timeout) {
-  CollectiveSpec call = spec(CollectiveKind::kBroadcast, bytes);
-  call.root = root;
-  return run(call, std::move(input), timeout);
+  return run(with_root(spec(CollectiveKind::kBroadcast, bytes), root), std::move(input), timeout);
 }
 
 Result<ObjectView> Group::allreduce(GroupBuffer input, ReduceOp op, DataType dtype,
                                     Duration timeout) {
-  CollectiveSpec call = spec(CollectiveKind::kAllreduce, input.size());
-  call.op = op;
-  call.dtype = dtype;
+  const CollectiveSpec call = with_sum(spec(CollectiveKind::kAllreduce, input.size()), op, dtype);
   return run(call, std::move(input), timeout);
 }
 
 Result<ObjectView> Group::reduce_scatter(GroupBuffer input, ReduceOp op, DataType dtype,
                                          Duration timeout) {
-  CollectiveSpec call = spec(CollectiveKind::kReduceScatter, input.size());
-  call.op = op;
-  call.dtype = dtype;
+  const CollectiveSpec call =
+      with_sum(spec(CollectiveKind::kReduceScatter, input.size()), op, dtype);
   return run(call, std::move(input), timeout);
 }
 
@@ -217,16 +222,13 @@ Result<ObjectView> Group::allgather(GroupBuffer input, Duration timeout) {
 }
 
 Result<ObjectView> Group::gather(std::uint32_t root, GroupBuffer input, Duration timeout) {
-  CollectiveSpec call = spec(CollectiveKind::kGather, input.size());
-  call.root = root;
+  const CollectiveSpec call = with_root(spec(CollectiveKind::kGather, input.size()), root);
   return run(call, std::move(input), timeout);
 }
 
 Result<ObjectView> Group::scatter(std::uint32_t root, std::uint64_t bytes, GroupBuffer input,
                                   Duration timeout) {
-  CollectiveSpec call = spec(CollectiveKind::kScatter, bytes);
-  call.root = root;
-  return run(call, std::move(input), timeout);
+  return run(with_root(spec(CollectiveKind::kScatter, bytes), root), std::move(input), timeout);
 }
 
 Result<ObjectView> Group::all_to_all(GroupBuffer input, Duration timeout) {
@@ -247,26 +249,21 @@ Status Group::barrier(Duration timeout) {
 // ---- in the caller's memory ----
 
 Status Group::broadcast(std::uint32_t root, std::span<std::byte> bytes, Duration timeout) {
-  CollectiveSpec call = spec(CollectiveKind::kBroadcast, bytes.size());
-  call.root = root;
+  const CollectiveSpec call = with_root(spec(CollectiveKind::kBroadcast, bytes.size()), root);
   if (rank_ == root) return run_copied(call, bytes, {}, timeout);
   return run_copied(call, {}, bytes, timeout);
 }
 
 Status Group::allreduce(std::span<const std::byte> in, std::span<std::byte> out, ReduceOp op,
                         DataType dtype, Duration timeout) {
-  CollectiveSpec call = spec(CollectiveKind::kAllreduce, in.size());
-  call.op = op;
-  call.dtype = dtype;
-  return run_copied(call, in, out, timeout);
+  return run_copied(with_sum(spec(CollectiveKind::kAllreduce, in.size()), op, dtype), in, out,
+                    timeout);
 }
 
 Status Group::reduce_scatter(std::span<const std::byte> in, std::span<std::byte> out, ReduceOp op,
                              DataType dtype, Duration timeout) {
-  CollectiveSpec call = spec(CollectiveKind::kReduceScatter, in.size());
-  call.op = op;
-  call.dtype = dtype;
-  return run_copied(call, in, out, timeout);
+  return run_copied(with_sum(spec(CollectiveKind::kReduceScatter, in.size()), op, dtype), in, out,
+                    timeout);
 }
 
 Status Group::allgather(std::span<const std::byte> in, std::span<std::byte> out, Duration timeout) {
@@ -275,16 +272,15 @@ Status Group::allgather(std::span<const std::byte> in, std::span<std::byte> out,
 
 Status Group::gather(std::uint32_t root, std::span<const std::byte> in, std::span<std::byte> out,
                      Duration timeout) {
-  CollectiveSpec call = spec(CollectiveKind::kGather, in.size());
-  call.root = root;
+  const CollectiveSpec call = with_root(spec(CollectiveKind::kGather, in.size()), root);
   if (rank_ != root) out = {};
   return run_copied(call, in, out, timeout);
 }
 
 Status Group::scatter(std::uint32_t root, std::span<const std::byte> in, std::span<std::byte> out,
                       Duration timeout) {
-  CollectiveSpec call = spec(CollectiveKind::kScatter, out.size() * members_);
-  call.root = root;
+  const CollectiveSpec call =
+      with_root(spec(CollectiveKind::kScatter, out.size() * members_), root);
   if (rank_ != root) in = {};
   return run_copied(call, in, out, timeout);
 }
