@@ -28,6 +28,7 @@ Error of_child(const std::string& name, const Error& error) {
 
 Result<TemporaryFolder> TemporaryFolder::create() {
   std::error_code error;
+  // mkdtemp() puts what makes the name unique in the place of the last six characters.
   std::string path = (std::filesystem::temp_directory_path(error) / "lochos-demo-XXXXXX").string();
   if (::mkdtemp(path.data()) == nullptr)
     return fail(system_error(errno, fmt::format("cannot create {}", path)));

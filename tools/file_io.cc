@@ -27,6 +27,7 @@ class HiddenFile {
     if (file.fd_) return file;
     if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL && errno != ENOENT)
       return fail(system_error(errno, fmt::format("cannot create {}", path)));
+    // mkostemp() puts what makes the name unique in the place of the last six characters.
     std::string name = file.folder_ + "/.lochos-XXXXXX";
     file.fd_ = UniqueFd(::mkostemp(name.data(), O_CLOEXEC));
     if (!file.fd_) return fail(system_error(errno, fmt::format("cannot create {}", path)));

@@ -245,6 +245,7 @@ TEST(DirectoryServer, HostNameIsResolved) {
   EXPECT_TRUE(a.receive<Joined>()) << a.channel->describe();
 }
 
+// Skipped where the system has no IPv6 at all (containers, often): there is nothing to bind then.
 TEST(DirectoryServer, Ipv6Loopback) {
   if (!DirectoryServer::open({.listen = *SocketAddress::parse("[::1]:0")})) {
     GTEST_SKIP() << "this machine has no IPv6 loopback";

@@ -6,25 +6,21 @@
 #include <fstream>
 #include <limits>
 
+#include "tests/temporary_folder.h"
+
 namespace lochos {
 namespace {
 
 class PoolLimitsTest : public testing::Test {
  protected:
-  PoolLimitsTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "lochos-XXXXXX").string();
-    EXPECT_NE(mkdtemp(pattern.data()), nullptr);
-    root_ = pattern;
-  }
-  ~PoolLimitsTest() override { std::filesystem::remove_all(root_); }
-
   void write(const std::string& path, const std::string& text) {
     const std::filesystem::path file = root_ + path;
     std::filesystem::create_directories(file.parent_path());
     std::ofstream(file) << text;
   }
 
-  std::string root_;
+  const TemporaryFolder folder_;
+  const std::string& root_ = folder_.path();
 };
 
 TEST_F(PoolLimitsTest, NothingReadableLimitsNothing) {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <filesystem>
 #include <random>
 
 #include "node/store_backend.h"
@@ -143,17 +142,6 @@ Store TestNode::connect() {
 
 Store TestNode::embedded() {
   return Store(make_embedded_backend(queue_, pool_));
-}
-
-SocketPath::SocketPath() {
-  std::string folder = (std::filesystem::temp_directory_path() / "lochos-XXXXXX").string();
-  EXPECT_NE(::mkdtemp(folder.data()), nullptr);
-  folder_ = folder;
-  path_ = folder_ + "/node.sock";
-}
-
-SocketPath::~SocketPath() {
-  std::filesystem::remove_all(folder_);
 }
 
 bool eventually(const std::function<bool()>& condition) {

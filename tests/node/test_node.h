@@ -15,6 +15,7 @@
 #include "node/local_server.h"
 #include "node/store.h"
 #include "tests/node/fake_engine.h"
+#include "tests/temporary_folder.h"
 
 namespace lochos {
 
@@ -49,17 +50,14 @@ class TestNode {
   std::thread thread_;
 };
 
-// A path for a socket that is unique to this process and call, below the directory for temporary
-// files; whatever is there is removed at the end.
+// A path for a socket in a folder of its own; whatever is there is removed at the end.
 class SocketPath {
  public:
-  SocketPath();
-  ~SocketPath();
   const std::string& str() const { return path_; }
 
  private:
-  std::string folder_;
-  std::string path_;
+  const TemporaryFolder folder_;
+  const std::string path_ = folder_.path() + "/node.sock";
 };
 
 // Waits until `condition` holds, or fails the test after ten seconds.

@@ -136,6 +136,7 @@ TEST_P(Connections, NobodyListens) {
 TEST_P(Connections, NoAnswerEndsAtTheDeadline) {
   TestHost& a = add_host();
   auto blackhole = testbed().blackhole();
+  // rdma_cm resolves an address before it connects: nothing answers late, it is unreachable.
   if (!blackhole) GTEST_SKIP() << blackhole.error().to_string();
   const Instant start = testbed().now();
   const Error* error = connect_failure(a, *blackhole, milliseconds(300));
@@ -268,6 +269,7 @@ TEST_P(Connections, SleepersSleepAndAreWoken) {
 
 TEST_P(Connections, OverIPv6) {
   auto address = testbed().address_v6();
+  // The simulated network has names for addresses; and a system may have no IPv6.
   if (!address) GTEST_SKIP() << address.error().to_string();
   TestHost& a = add_host();
   TestHost& b = add_host();

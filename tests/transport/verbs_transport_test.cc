@@ -91,6 +91,7 @@ class VerbsTransport : public ::testing::Test {
   void SetUp() override {
     std::string reason;
     auto found = find_port(reason);
+    // These ask a device for what only verbs have; the Soft-RoCE lab runs all of them.
     if (!found) GTEST_SKIP() << reason;
     usable_ = *found;
     options_.local = usable_.address;
