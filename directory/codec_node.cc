@@ -113,7 +113,7 @@ Offset<wire::CollectiveJoin> build(FlatBufferBuilder& b, const CollectiveJoin& m
   const auto spec =
       wire::CreateCollectiveSpec(b, raw(m.spec.kind), m.spec.members, m.spec.rank, m.spec.root,
                                  m.spec.size, raw(m.spec.op), raw(m.spec.dtype));
-  return wire::CreateCollectiveJoin(b, m.request, name, spec);
+  return wire::CreateCollectiveJoin(b, m.request, name, spec, m.timeout.count());
 }
 Offset<wire::CollectiveDone> build(FlatBufferBuilder& b, const CollectiveDone& m) {
   return wire::CreateCollectiveDone(b, m.collective, m.rank);
@@ -245,7 +245,10 @@ CollectiveSpec read(Reader& r, const wire::CollectiveSpec& m) {
           .dtype = r.dtype(m.dtype())};
 }
 CollectiveJoin read(Reader& r, const wire::CollectiveJoin& m) {
-  return {.request = m.request(), .name = r.name(m.name()), .spec = read(r, *m.spec())};
+  return {.request = m.request(),
+          .name = r.name(m.name()),
+          .spec = read(r, *m.spec()),
+          .timeout = Duration(m.timeout_ns())};
 }
 CollectiveDone read(Reader&, const wire::CollectiveDone& m) {
   return {.collective = m.collective(), .rank = m.rank()};

@@ -270,6 +270,7 @@ struct CollectiveJoin {
   RequestNumber request = 0;
   std::string name;  // of this operation of this group; at most kMaxNameBytes
   CollectiveSpec spec;
+  Duration timeout{0};  // then this member gives up, and is told who is missing
   bool operator==(const CollectiveJoin&) const = default;
 };
 // This member has its result; others may still need its streams. No answer before CollectiveEnd.

@@ -74,6 +74,7 @@ void TableState::run_timers(const Turn& turn) {
     if (copy.entry->has_source()) assign(copy, Patience::kNone, turn);
   }
   expire_reduces(turn);
+  expire_collectives(turn);
   forget_failed_collectives(turn.now);
   forget_erased(turn.now);
 }
@@ -83,6 +84,8 @@ Instant TableState::next_deadline() const {
   if (!losses_.empty()) next = std::min(next, losses_.begin()->first);
   if (!retries_.empty()) next = std::min(next, retries_.begin()->first);
   if (!reduce_deadlines_.empty()) next = std::min(next, reduce_deadlines_.begin()->first);
+  if (!collective_deadlines_.empty())
+    next = std::min(next, std::get<Instant>(*collective_deadlines_.begin()));
   if (!failed_queue_.empty()) next = std::min(next, failed_queue_.front().first);
   if (!erased_queue_.empty()) next = std::min(next, erased_queue_.front().until);
   return next;
@@ -100,7 +103,7 @@ TableStats TableState::stats() const {
   stats.reduces = reduces_.size();
   stats.collectives = collectives_.size();
   stats.timers = losses_.size() + retries_.size() + reduce_deadlines_.size() +
-                 failed_queue_.size() + erased_queue_.size();
+                 collective_deadlines_.size() + failed_queue_.size() + erased_queue_.size();
   stats.inline_bytes = inline_bytes_;
   return stats;
 }

@@ -15,6 +15,7 @@ constexpr std::size_t kMaxCollectivesPerNode = 10'000;
 // A failed operation is remembered for members that have not come yet.
 constexpr Duration kFailureMemory = std::chrono::seconds(60);
 constexpr std::size_t kMaxFailureMemory = 10'000;
+constexpr std::size_t kRanksInMessage = 8;
 
 std::string describe(const CollectiveSpec& spec) {
   return fmt::format("{} of {} bytes, {} members, root {}, {} of {}", to_string(spec.kind),
@@ -73,7 +74,9 @@ void TableState::on(Member& from, const CollectiveJoin& message, const Turn& tur
     refuse(Errc::kInvalidArgument, fmt::format("rank {} is there already", rank));
     return;
   }
-  room.members[rank] = {.member = &from, .request = message.request};
+  const Instant deadline = saturating_add(turn.now, message.timeout);
+  room.members[rank] = {.member = &from, .request = message.request, .deadline = deadline};
+  if (deadline != kNever) collective_deadlines_.insert({deadline, room.number, rank});
   from.collectives[message.request] = {room.number, rank};
   introduce(room, rank, turn);
   // All are there: the name is free for the next operation.
@@ -173,6 +176,7 @@ void TableState::fail_collective(CollectiveRoom& room, Errc code, std::string me
 void TableState::end_collective(CollectiveRoom& room, const Turn& turn) {
   for (const auto& [rank, part] : room.members) {
     part.member->collectives.erase(part.request);
+    collective_deadlines_.erase({part.deadline, room.number, rank});
     if (find_member(part.member->node) == nullptr) continue;  // it is the one that is gone
     turn.send(*part.member, CollectiveEnd{.collective = room.number});
   }
@@ -180,6 +184,35 @@ void TableState::end_collective(CollectiveRoom& room, const Turn& turn) {
   if (named != collective_names_.end() && named->second == room.number)
     collective_names_.erase(named);
   collectives_.erase(room.number);
+}
+
+std::string TableState::missing_members(const CollectiveRoom& room) {
+  std::string ranks;
+  std::size_t missing = 0;
+  for (std::uint32_t rank = 0; rank < room.spec.members; ++rank) {
+    if (room.members.contains(rank)) continue;
+    if (++missing <= kRanksInMessage) ranks += fmt::format("{}{}", missing == 1 ? "" : ", ", rank);
+  }
+  if (missing == 0) return "all members are there, but their streams have not ended";
+  if (missing > kRanksInMessage) ranks += fmt::format(" and {} more", missing - kRanksInMessage);
+  return fmt::format("{} of {} members are there; missing: rank {}", room.members.size(),
+                     room.spec.members, ranks);
+}
+
+// A member whose time is over hears for whom it waited, and the others that it gave up.
+void TableState::expire_collectives(const Turn& turn) {
+  while (!collective_deadlines_.empty() &&
+         std::get<Instant>(*collective_deadlines_.begin()) <= turn.now) {
+    const auto [deadline, number, rank] = *collective_deadlines_.begin();
+    collective_deadlines_.erase(collective_deadlines_.begin());
+    const CollectiveRoom& room = collectives_.at(number);
+    const CollectiveRoom::Part part = room.members.at(rank);
+    if (part.done) continue;  // it has its result
+    turn.send(*part.member, Failed{.request = part.request,
+                                   .code = Errc::kTimedOut,
+                                   .message = "the deadline passed; " + missing_members(room)});
+    leave_collective(*part.member, part.request, "gave up", turn);
+  }
 }
 
 void TableState::forget_failed_collectives(Instant now) {

@@ -13,6 +13,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -118,6 +119,7 @@ struct CollectiveRoom {
   struct Part {
     Member* member = nullptr;
     RequestNumber request = 0;
+    Instant deadline = kNever;
     bool done = false;
   };
   CollectiveNumber number = 0;
@@ -286,6 +288,8 @@ class TableState {
                         const Turn& turn);
   void fail_collective(CollectiveRoom& room, Errc code, std::string message, const Turn& turn);
   void end_collective(CollectiveRoom& room, const Turn& turn);
+  static std::string missing_members(const CollectiveRoom& room);
+  void expire_collectives(const Turn& turn);
   void forget_failed_collectives(Instant now);
 
   void forget_erased(Instant now);
@@ -319,6 +323,8 @@ class TableState {
 
   std::unordered_map<CollectiveNumber, CollectiveRoom> collectives_;    // addresses are stable
   std::unordered_map<std::string, CollectiveNumber> collective_names_;  // that still fill
+  // Of members that have not given up or ended: when, which operation, which rank.
+  std::set<std::tuple<Instant, CollectiveNumber, std::uint32_t>> collective_deadlines_;
   struct FailedCollective {
     Errc code = Errc::kAborted;
     std::string message;

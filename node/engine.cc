@@ -152,7 +152,7 @@ Error EngineImpl::timed_out(const Operation& operation) const {
     return std::move(error).with_cause("no directory: " + directory_->describe());
   }
   if (operation.collective != nullptr)
-    return std::move(error).with_cause(missing_ranks(*operation.collective));
+    return std::move(error).with_cause("the directory does not answer: " + directory_->describe());
   const LocalObject* object = operation.object;
   if (object == nullptr) return error;
   if (object->state == State::kWanted) {

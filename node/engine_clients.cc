@@ -116,6 +116,11 @@ void EngineImpl::give_up(OperationNumber number, Error error) {
   stop_if_unwanted(*object);
 }
 
+Duration EngineImpl::directory_timeout(Duration timeout) {
+  if (timeout == kNoTimeout) return timeout;
+  return timeout - std::min<Duration>(timeout / 10, std::chrono::milliseconds(50));
+}
+
 void EngineImpl::pass_on(OperationNumber number, NodeMessage message) {
   const RequestNumber request = next_number_++;
   std::visit(

@@ -16,7 +16,6 @@ namespace {
 // Collective operations are numbered apart from the directory's reduces.
 constexpr ReduceNumber kCollectiveBit = ReduceNumber{1} << 63;
 constexpr AttemptNumber kOnlyAttempt = 1;
-constexpr std::size_t kRanksInMessage = 8;
 
 // Members that the root of a gather pulls from at once: two keep its link busy while one ends and
 // the next begins; many at once overflow the queue before it, and everybody waits for
@@ -121,7 +120,7 @@ void EngineImpl::on(LocalClient& client, LocalCollective& m) {
   work.operation = number;
   operations_.at(number).collective = &work;
   collectives_.emplace(&work, std::move(owner));
-  pass_on(number, CollectiveJoin{0, std::move(m.name), m.spec});
+  pass_on(number, CollectiveJoin{0, std::move(m.name), m.spec, directory_timeout(m.timeout)});
 }
 
 // ---- what the directory says ----
@@ -351,19 +350,6 @@ void EngineImpl::forget_collectives() {
     outstanding_.erase(operations_.at(number).directory_request);
     finish(number, fail(Errc::kAborted, "the directory was lost in the middle of the operation"));
   }
-}
-
-// Which members an operation that is late is waiting for.
-std::string EngineImpl::missing_ranks(const CollectiveWork& work) {
-  if (work.number == 0) return "the directory has not answered";
-  std::string text;
-  for (std::size_t i = 0; i < work.missing.size() && i < kRanksInMessage; ++i)
-    text += fmt::format("{}{}", i == 0 ? "" : ", ", work.missing[i]);
-  if (work.missing.size() > kRanksInMessage)
-    text += fmt::format(" and {} more", work.missing.size() - kRanksInMessage);
-  if (text.empty())
-    return "all members it pulls from are there; what they wait for themselves is not";
-  return "waiting for rank " + text;
 }
 
 }  // namespace lochos

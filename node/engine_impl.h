@@ -133,6 +133,9 @@ class EngineImpl final : public Engine {
   // Ends the operation with this error and takes back whatever it had begun.
   void give_up(OperationNumber number, Error error);
   void pass_on(OperationNumber number, NodeMessage message);
+  // What the directory is given of a caller's time where its error says more than ours could: a
+  // little less, so that it comes first.
+  static Duration directory_timeout(Duration timeout);
   // What a request's object is called, for error text.
   template <class Message>
   static std::string name_of(const Message& m) {
@@ -244,7 +247,6 @@ class EngineImpl final : public Engine {
   void fail_collective(CollectiveWork& work, Errc reason, std::string message);
   void end_collective(CollectiveWork& work);
   void forget_collectives();
-  static std::string missing_ranks(const CollectiveWork& work);
 
   // --- engine_edges.cc ---
   bool poll_rail(std::size_t rail);

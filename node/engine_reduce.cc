@@ -18,10 +18,6 @@ constexpr std::uint64_t kSliceBytes = 256 * 1024;
 constexpr Duration kFirstStreamRetry = std::chrono::milliseconds(10);
 constexpr std::uint32_t kStreamTries = 6;
 
-// The directory's deadline of a reduce is so much earlier than the caller's (but by no more than a
-// tenth), so that its error, which names what is missing, comes first.
-constexpr Duration kDirectoryFirst = std::chrono::milliseconds(50);
-
 // How long the pull of what is not there yet is kept: the task that makes it, or the answer to its
 // put, may be on its way here.
 constexpr Duration kPullPatience = std::chrono::seconds(2);
@@ -44,7 +40,7 @@ void EngineImpl::on(LocalClient& client, LocalReduce& m) {
                          .op = m.op,
                          .dtype = m.dtype,
                          .deterministic = m.deterministic,
-                         .timeout = m.timeout - std::min(m.timeout / 10, kDirectoryFirst)});
+                         .timeout = directory_timeout(m.timeout)});
 }
 
 void EngineImpl::on(ReduceReply& m) {

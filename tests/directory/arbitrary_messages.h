@@ -165,7 +165,7 @@ inline void fill(ReduceFailed& m) {
        any<ObjectId>(),     any<Errc>(),          any<std::string>()};
 }
 inline void fill(CollectiveJoin& m) {
-  m = {any<RequestNumber>(), any<std::string>(), any<CollectiveSpec>()};
+  m = {any<RequestNumber>(), any<std::string>(), any<CollectiveSpec>(), any<Duration>()};
 }
 inline void fill(CollectiveDone& m) {
   m = {any<CollectiveNumber>(), any<std::uint32_t>()};

@@ -216,7 +216,8 @@ CollectiveJoin join_of(std::size_t name_bytes) {
                    .root = 6,
                    .size = std::uint64_t{1} << 40,
                    .op = ReduceOp::kMax,
-                   .dtype = DataType::kBf16}};
+                   .dtype = DataType::kBf16},
+          .timeout = std::chrono::seconds(9)};
 }
 
 CollectivePeers peers_of(std::size_t peers) {

@@ -29,7 +29,8 @@ CollectiveJoin collective(RequestNumber request, std::uint32_t rank) {
                    .root = 0,
                    .size = 1 << 20,
                    .op = ReduceOp::kSum,
-                   .dtype = DataType::kF32}};
+                   .dtype = DataType::kF32},
+          .timeout = std::chrono::seconds(9)};
 }
 
 // In the order in which they make sense, so that together they are a session, too.

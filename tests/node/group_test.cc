@@ -396,22 +396,25 @@ TEST(GroupTest, ARankThatIsThereTwiceIsRefused) {
 // The one whose time is over says for whom it waited; the others hear that it gave up, and so does
 // the one that never came.
 TEST(GroupTest, ThoseWhoseTimeIsOverNameWhoIsMissing) {
-  constexpr std::uint32_t kMembers = 3;  // on a ring: rank 0 pulls from rank 2
-  Scene scene(kMembers);
-  const Buffer bytes = numbers(DataType::kF32, kMiB, 1);
-  const auto call = [&](std::uint32_t rank, Duration timeout) {
-    Group group = scene.group("g", rank, kMembers);
-    return group.allreduce(filled(group, bytes), ReduceOp::kSum, DataType::kF32, timeout);
-  };
-  each(2, [&](std::uint32_t rank) {
-    const auto result = call(rank, rank == 0 ? Duration(500ms) : Duration(20s));
-    EXPECT_ERROR(result, rank == 0 ? Errc::kTimedOut : Errc::kAborted);
-    if (!result) expect_mentions(result.error(), {rank == 0 ? "rank 2" : "rank 0"});
-  });
-  const auto late = call(2, 20s);
-  EXPECT_ERROR(late, Errc::kAborted);
-  if (!late) expect_mentions(late.error(), {"rank 0"});
-  scene.expect_pools_back();
+  for (const std::uint32_t members : {4U, 5U}) {
+    Scene scene(members);
+    const Buffer bytes = numbers(DataType::kF32, kMiB, 1);
+    const auto call = [&](std::uint32_t rank, Duration timeout) {
+      Group group = scene.group("g", rank, members);
+      return group.allreduce(filled(group, bytes), ReduceOp::kSum, DataType::kF32, timeout);
+    };
+    const std::string missing = fmt::format("rank {}", members - 1);
+    // Rank 1 pulls nothing from the last, on a ring; it must know all the same.
+    each(members - 1, [&](std::uint32_t rank) {
+      const auto result = call(rank, rank == 1 ? Duration(500ms) : Duration(20s));
+      EXPECT_ERROR(result, rank == 1 ? Errc::kTimedOut : Errc::kAborted);
+      if (!result) expect_mentions(result.error(), {rank == 1 ? missing : "rank 1"});
+    });
+    const auto late = call(members - 1, 20s);
+    EXPECT_ERROR(late, Errc::kAborted);
+    if (!late) expect_mentions(late.error(), {"rank 1"});
+    scene.expect_pools_back();
+  }
 }
 
 TEST(GroupTest, BarriersHoldUntilAllAreThere) {
