@@ -54,7 +54,7 @@ struct PoolStats {
   std::uint64_t blocks = 0;
   std::uint64_t reserved = 0;         // pages that the system has set aside for the pool
   std::uint64_t huge_page_bytes = 0;  // of the capacity, in pages of hugetlbfs
-  std::uint64_t largest_free = 0;     // the largest allocation that would work now
+  std::uint64_t largest_free = 0;     // an allocation of any size up to this would work now
 };
 
 class Pool {

@@ -85,10 +85,10 @@ void Slabs::free(std::uint64_t offset, std::size_t size_class) {
 }
 
 std::uint64_t Slabs::largest_free() const {
-  for (std::size_t index = kSizeClasses.size(); index-- > 0;) {
-    if (!open_[index].empty()) return kSizeClasses[index];
-  }
-  return 0;
+  std::uint64_t largest = 0;
+  for (std::size_t index = 0; index < kSizeClasses.size() && !open_[index].empty(); ++index)
+    largest = kSizeClasses[index];
+  return largest;
 }
 
 }  // namespace lochos

@@ -27,7 +27,9 @@ class Slabs {
   // REQUIRES: `offset` came from allocate(size_class) and was not freed since.
   void free(std::uint64_t offset, std::size_t size_class);
 
-  // The largest class that has a free slot, in bytes; 0 if none has.
+  // The largest class such that it and all smaller ones have a free slot, in bytes; 0 if the
+  // smallest has none. A slot serves its own class only: one of a large class says nothing about
+  // smaller sizes.
   std::uint64_t largest_free() const;
 
  private:
