@@ -1,5 +1,8 @@
 #include "tools/perf_messages.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "perf_generated.h"
 
 namespace lochos {
@@ -135,9 +138,13 @@ std::vector<std::byte> encode(const PerfMessage& message) {
 }
 
 Result<PerfMessage> decode_perf_message(std::span<const std::byte> bytes) {
-  flatbuffers::Verifier verifier(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
+  // A received message lies anywhere in a buffer; the reader needs it aligned.
+  std::vector<std::uint64_t> aligned(bytes.size() / sizeof(std::uint64_t) + 1);
+  std::copy(bytes.begin(), bytes.end(), reinterpret_cast<std::byte*>(aligned.data()));
+  const auto* data = reinterpret_cast<const std::uint8_t*>(aligned.data());
+  flatbuffers::Verifier verifier(data, bytes.size());
   if (!verifier.VerifyBuffer<perf_wire::Message>(nullptr)) return fail(malformed());
-  const auto* message = flatbuffers::GetRoot<perf_wire::Message>(bytes.data());
+  const auto* message = flatbuffers::GetRoot<perf_wire::Message>(data);
   switch (message->body_type()) {
     case perf_wire::Body::Offer:
       return read(*message->body_as_Offer());

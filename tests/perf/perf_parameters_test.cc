@@ -71,6 +71,20 @@ TEST(PerfMessages, SurviveTheWire) {
   EXPECT_EQ(same->why_no_verbs, "none");
 }
 
+// A misaligned read is an error under UBSan only.
+TEST(PerfMessages, AreReadWhereverTheyLie) {
+  const std::vector<std::byte> bytes = encode(PerfRow{64, 10, {1, 2, 3, 4}});
+  std::vector<std::byte> buffer(bytes.size() + 8);
+  for (std::size_t offset = 0; offset < 8; ++offset) {
+    std::copy(bytes.begin(), bytes.end(), buffer.begin() + static_cast<std::ptrdiff_t>(offset));
+    auto decoded = decode_perf_message(std::span(buffer).subspan(offset, bytes.size()));
+    ASSERT_TRUE(decoded);
+    const auto* row = std::get_if<PerfRow>(&*decoded);
+    ASSERT_NE(row, nullptr);
+    EXPECT_EQ(row->figures, (std::vector<double>{1, 2, 3, 4}));
+  }
+}
+
 TEST(PerfMessages, GarbageAndImpossibleOffersAreRefused) {
   std::vector<std::byte> bytes = encode(PerfRow{64, 10, {1, 2, 3, 4}});
   for (std::size_t length = 0; length < bytes.size(); ++length) {
