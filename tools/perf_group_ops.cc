@@ -280,7 +280,7 @@ std::unique_ptr<CollectiveOp> make() {
 }  // namespace
 
 std::span<const GroupOperation> group_operations() {
-  static constexpr std::array all = {
+  static constexpr std::array kAll = {
       GroupOperation{"Time to combine an input of each rank for all of them",
                      "Every rank gives --size bytes and gets as many.", make<Allreduce>},
       GroupOperation{"Time to combine an input of each rank, a part of it for each",
@@ -300,7 +300,7 @@ std::span<const GroupOperation> group_operations() {
       GroupOperation{"Time for all ranks to meet", "Nothing is moved: there is no bound.",
                      make<BarrierOp>},
   };
-  return all;
+  return kAll;
 }
 
 }  // namespace lochos

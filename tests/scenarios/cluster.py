@@ -27,6 +27,19 @@ def memory_kib(pid, field='RssAnon'):
     raise AssertionError(f'no {field} of {pid}')
 
 
+def measure_memory():
+    """For files with tests of memory, before anything starts. AddressSanitizer keeps what was freed
+    and spare stacks, to notice later uses: little enough that what the program keeps is seen."""
+    ENVIRONMENT['ASAN_OPTIONS'] = ':'.join(
+        [os.environ.get('ASAN_OPTIONS', ''), 'quarantine_size_mb=1',
+         'detect_stack_use_after_return=0', 'allocator_release_to_os_interval_ms=500'])
+
+
+def has_address_sanitizer():
+    with open(LOCHOS, 'rb') as binary:
+        return b'__asan_init' in binary.read()
+
+
 def cpu_seconds(pid):
     with open(f'/proc/{pid}/stat', encoding='ascii') as stat:
         fields = stat.read().rsplit(')', 1)[1].split()

@@ -9,8 +9,10 @@ import subprocess
 import time
 
 import tap
-from cluster import ClusterTest, memory_kib
+from cluster import ClusterTest, measure_memory, memory_kib
 from lochos_process import ENVIRONMENT, LOCHOS
+
+measure_memory()
 
 MAGIC = 0x484F434C  # transport/hello.cc
 REFUSAL = b'LCON'
