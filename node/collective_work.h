@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
+#include "base/error.h"
 #include "directory/messages.h"
 #include "node/local_object.h"
 #include "node/reduce_work.h"
@@ -21,6 +23,7 @@ struct CollectiveWork {
   // Referenced; known to this node only.
   LocalObject* input = nullptr;  // null: this member gives none
   LocalObject* result = nullptr;
+  std::optional<Error> refusal;  // it has no room to take part: joins only to tell the others
   std::vector<LocalObject*> own_blocks;  // slices of the input; referenced, in the index
   std::vector<ReduceKey> streams;        // as plan.streams
   std::uint32_t unfinished = 0;          // streams

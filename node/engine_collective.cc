@@ -84,7 +84,8 @@ void EngineImpl::on(LocalClient& client, LocalCollective& m) {
   }
   const std::uint64_t expected = input_bytes(m.spec);
   const std::uint64_t given = input != nullptr ? input->size : 0;
-  if (given != expected) {
+  const bool no_input = input == nullptr && expected > 0;
+  if (given != expected && !no_input) {
     reply_error(
         client, m.request, kind, m.name,
         Error(Errc::kInvalidArgument, fmt::format("the input has {} bytes; rank {} must give {}",
@@ -101,20 +102,20 @@ void EngineImpl::on(LocalClient& client, LocalCollective& m) {
     index_.retire(*input);  // it goes with its last reference
   }
   work.input = input;
-  if (m.spec.kind == CollectiveKind::kBroadcast && m.spec.rank == m.spec.root) {
+  if (no_input) {
+    work.refusal = Error(Errc::kNoSpace, "there is no room for its input");
+  } else if (m.spec.kind == CollectiveKind::kBroadcast && m.spec.rank == m.spec.root) {
     work.result = input;  // what it sends is what it has
     if (input != nullptr) index_.add_reference(*input);
   } else {
     LocalObject& result = index_.make(ObjectId{}, "");
-    if (Status room = give_storage(result, result_bytes(m.spec)); !room) {
-      index_.retire(result);
-      if (input != nullptr) index_.drop_reference(*input);
-      reply_error(client, m.request, kind, m.name, std::move(room.error()));
-      return;
+    if (Status room = give_storage(result, result_bytes(m.spec)); room) {
+      index_.add_reference(result);
+      work.result = &result;
+    } else {
+      work.refusal = std::move(room.error());
     }
-    index_.add_reference(result);
     index_.retire(result);
-    work.result = &result;
   }
   const OperationNumber number = begin(client, m.request, kind, m.name, m.timeout);
   work.operation = number;
@@ -139,8 +140,10 @@ void EngineImpl::on(CollectivePeers& m) {
       give_up(work.operation, Error(Errc::kProtocol, valid.error().message()));
       return;
     }
+    if (work.refusal) return fail_collective(work, work.refusal->code(), work.refusal->to_string());
     if (!begin_collective(work, m.chunk_bytes)) return;
   }
+  if (work.refusal) return;  // more peers, while its failure is on the way
   for (const CollectivePeer& peer : m.peers) {
     if (std::erase(work.missing, peer.rank) > 0) add_peer(work, peer);
   }

@@ -146,6 +146,12 @@ Result<ObjectView> Group::run(const CollectiveSpec& spec, GroupBuffer input, Dur
   const CallContext context{name_of(spec.kind), next_call_name()};
   if (auto sound = check_call(spec, input.size()); !sound)
     return fail(context.add_to(std::move(sound.error())));
+  return run_unchecked(spec, std::move(input), timeout);
+}
+
+Result<ObjectView> Group::run_unchecked(const CollectiveSpec& spec, GroupBuffer input,
+                                        Duration timeout) {
+  const CallContext context{name_of(spec.kind), next_call_name()};
   if (input.link_ && input.backend_ != backend_) {
     return fail(context.add_to(
         Error(Errc::kInvalidArgument, "the input was made by a group of another store")));
@@ -188,7 +194,14 @@ Status Group::run_copied(const CollectiveSpec& spec, std::span<const std::byte> 
   }
   const Deadline deadline(timeout);
   auto input = buffer(in.size(), deadline.left());
-  if (!input) return fail(std::move(input.error()));
+  if (!input) {
+    // The others must not wait for this member: all fail.
+    if (input.error().code() == Errc::kNoSpace) {
+      auto refused = run_unchecked(spec, GroupBuffer(), deadline.left());
+      if (!refused) return fail(std::move(refused.error()));
+    }
+    return fail(std::move(input.error()));
+  }
   copy(in, input->bytes());
   auto result = run(spec, std::move(*input), deadline.left());
   if (!result) return fail(std::move(result.error()));

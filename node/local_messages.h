@@ -163,8 +163,9 @@ struct LocalScratch {
   Duration timeout{0};
 };
 // Takes part in a collective operation as one member of a group, with the input that lies in the
-// scratch memory `writer` (0: this member gives no input). Answer: LocalView of the result; its
-// generation is 0, and it is no object under any id.
+// scratch memory `writer`. 0: this member gives no input; where one is expected it had no room for
+// it, and all members get kNoSpace instead of waiting for this one. Answer: LocalView of the
+// result; its generation is 0, and it is no object under any id.
 struct LocalCollective {
   LocalRequestNumber request = 0;
   WriterNumber writer = 0;

@@ -518,6 +518,36 @@ TEST(GroupTest, NoRoomIsSaidAndNothingStays) {
   scene.expect_pools_back();
 }
 
+// Rank 1 has no room for the result, or none for its input: nobody waits for it, all are told, and
+// when there is room the next call works.
+TEST(GroupTest, NoRoomAtOneMemberEndsTheCallForAll) {
+  Scene scene(3);
+  const Inputs inputs(3, kMiB, DataType::kF32, ReduceOp::kSum);
+  for (const std::uint64_t blocking : {61 * kMiB, 63 * kMiB + 512 * 1024}) {
+    const std::string name = "g" + std::to_string(blocking);
+    std::vector<std::optional<Group>> groups(3);
+    for (std::uint32_t rank = 0; rank < 3; ++rank)
+      groups[rank] = scene.group(name, rank, 3);
+    auto taken = groups[1]->buffer(blocking);
+    ASSERT_OK(taken);
+    each(3, [&](std::uint32_t rank) {
+      Buffer all(3 * kMiB);
+      const Status status = groups[rank]->allgather(inputs.each[rank], all, 60s);
+      EXPECT_ERROR(status, Errc::kNoSpace);
+      if (!status) {
+        EXPECT_NE(status.error().to_string().find("rank 1"), std::string::npos)
+            << status.error().to_string();
+      }
+    });
+    *taken = GroupBuffer();
+    each(3, [&](std::uint32_t rank) {
+      Buffer all(3 * kMiB);
+      EXPECT_TRUE(groups[rank]->allgather(inputs.each[rank], all, 20s));
+    });
+  }
+  scene.expect_pools_back();
+}
+
 TEST(GroupTest, TheDirectoryMayGo) {
   Scene scene(2);
   const std::uint16_t port = scene.cluster().directory_port();
