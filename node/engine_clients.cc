@@ -145,6 +145,46 @@ Status EngineImpl::check_free(const ObjectId& id) const {
   return fail(Errc::kAlreadyExists, "this node has or fetches it");
 }
 
+// What is here under the id may have been erased elsewhere, with the directory's word still on its
+// way: who makes the object after that erase must not be refused. The answer to a question comes
+// after that word, so the message is handled again then. False: there is nothing to ask.
+template <class Message>
+bool EngineImpl::ask_before_refusal(LocalClient& client, const char* name, std::string object_name,
+                                    const ObjectId& id, Message& m) {
+  const LocalObject* existing = index_.find(id);
+  if (handling_again_ || check_free(id) || existing->state == State::kClaiming) return false;
+  const OperationNumber number = begin(client, m.request, name, std::move(object_name), m.timeout);
+  Operation& operation = operations_.at(number);
+  operation.ids = {id};
+  operation.again = std::make_unique<LocalMessage>(std::move(m));
+  pass_on(number, Stat{0, id});
+  return true;
+}
+
+// The directory has answered. False: the operation is no such message.
+bool EngineImpl::handle_again(OperationNumber number) {
+  const auto found = operations_.find(number);
+  if (found == operations_.end() || found->second.again == nullptr) return false;
+  const Operation operation = std::move(operations_.extract(found).mapped());
+  if (operation.deadline != kNever) deadlines_.erase({operation.deadline, number});
+  clients_.at(operation.client).operations.erase(operation.request);
+  handling_again_ = true;
+  std::visit(
+      [&](auto& m) {
+        if constexpr (requires { m.timeout; }) {
+          if (operation.deadline != kNever)
+            m.timeout = std::max<Duration>(operation.deadline - now_, Duration{0});
+        }
+        on(*operation.client, m);
+      },
+      *operation.again);
+  handling_again_ = false;
+  return true;
+}
+
+template bool EngineImpl::ask_before_refusal(LocalClient&, const char*, std::string,
+                                             const ObjectId&, LocalPutUserMemory&);
+
 // A new object of this node with room in the pool, not yet under its id. Errors: kAlreadyExists,
 // kNoSpace.
 Result<LocalObject*> EngineImpl::make_own(const ObjectId& id, const std::string& name,
@@ -181,6 +221,7 @@ void EngineImpl::begin_claim(LocalClient& client, LocalRequestNumber request, co
 }
 
 void EngineImpl::on(LocalClient& client, LocalCreate& m) {
+  if (ask_before_refusal(client, "create", name_of(m), m.id, m)) return;
   const auto made = make_own(m.id, m.name, m.size);
   if (!made) {
     reply_error(client, m.request, "create", name_of(m), made.error());
@@ -203,6 +244,7 @@ void EngineImpl::on(LocalClient& client, LocalPutInline& m) {
                 Error(Errc::kInvalidArgument, "too large to be put in one message"));
     return;
   }
+  if (ask_before_refusal(client, "put", name_of(m), m.id, m)) return;
   const auto made = make_own(m.id, m.name, m.bytes.size());
   if (!made) {
     reply_error(client, m.request, "put", name_of(m), made.error());
@@ -267,6 +309,7 @@ void EngineImpl::on(LocalClient& client, LocalSeal& m) {
       client.deliver({m.request, LocalPayload(LocalDone{})});
       return;
     case State::kDraft:
+      if (ask_before_refusal(client, "seal", name, object.id, m)) return;
       if (Status free = check_free(object.id); !free) {
         close_writer(m.writer);
         index_.retire(object);

@@ -285,6 +285,7 @@ void EngineImpl::on(Withdrawn& m) {
 void EngineImpl::on(Failed& m) {
   const auto outstanding = take_outstanding(m.request);
   if (!outstanding) return;
+  if (handle_again(outstanding->operation)) return;
   Error error(m.code, m.message);
   if (outstanding->operation != 0) {
     finish(outstanding->operation, fail(std::move(error)));
@@ -337,6 +338,7 @@ void EngineImpl::on(EraseReply& m) {
 void EngineImpl::on(StatReply& m) {
   const auto outstanding = take_outstanding(m.request);
   if (!outstanding || !operations_.contains(outstanding->operation)) return;
+  if (handle_again(outstanding->operation)) return;
   ObjectStat stat;
   stat.id = operations_.at(outstanding->operation).ids.at(0);
   stat.name = std::move(m.name);

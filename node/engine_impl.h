@@ -60,6 +60,8 @@ class EngineImpl final : public Engine {
     std::vector<ObjectId> ids;  // wait: to find positions
     WriterNumber writer = 0;    // create, put, seal: the maker's
     CollectiveWork* collective = nullptr;
+    // What to handle again when the directory has answered; see ask_before_refusal().
+    std::unique_ptr<LocalMessage> again;
     // How a get into a buffer has failed. Its answer waits until nobody can write there any more.
     std::unique_ptr<Error> failure;
   };
@@ -142,6 +144,10 @@ class EngineImpl final : public Engine {
     return m.name.empty() ? m.id.to_hex() : m.name;
   }
   Status check_free(const ObjectId& id) const;
+  template <class Message>
+  bool ask_before_refusal(LocalClient& client, const char* name, std::string object_name,
+                          const ObjectId& id, Message& m);
+  bool handle_again(OperationNumber number);
   Result<LocalObject*> make_own(const ObjectId& id, const std::string& name, std::uint64_t size);
   WriterNumber open_writer(LocalClient& client, LocalObject& object);
   void begin_claim(LocalClient& client, LocalRequestNumber request, const char* name,
@@ -294,6 +300,7 @@ class EngineImpl final : public Engine {
 
   Instant now_{};
   NodeId node_;
+  bool handling_again_ = false;
 
   std::unordered_map<LocalClient*, Client> clients_;
   std::unordered_map<OperationNumber, Operation> operations_;

@@ -465,5 +465,36 @@ TEST(EngineReduceRestart, AReaderMayAskAReaderThatHasNotBegun) {
 
 INSTANTIATE_TEST_SUITE_P(Late, EngineReduce, testing::Values(100ms, 5s));
 
+// One node erases, and another, which holds a copy and has not heard of it, puts anew.
+TEST(EnginePut, AfterAnEraseThatTheNodeHasNotHeardOf) {
+  for (const std::size_t size : {std::size_t{100}, std::size_t{300'000}}) {
+    const std::vector<std::byte> old(size, std::byte{1});
+    const std::vector<std::byte> young(size, std::byte{2});
+    SimCluster cluster(2);
+    cluster.put(0, "x", old);
+    const auto got = cluster.get(1, "x");
+    ASSERT_TRUE(cluster.run([&] { return cluster.client(1).answer(got) != nullptr; }));
+    // What exists is refused.
+    const auto refused = cluster.ask(
+        1, LocalPutUserMemory{0, id_of("x"), "x", young.data(), young.size(), kNoTimeout});
+    ASSERT_TRUE(cluster.run([&] { return cluster.client(1).answer(refused) != nullptr; }));
+    EXPECT_EQ(cluster.client(1).error(refused), Errc::kAlreadyExists);
+
+    cluster.hold_directory(1, true);
+    const auto erased = cluster.ask(0, LocalErase{0, id_of("x"), "x", kNoTimeout});
+    ASSERT_TRUE(cluster.run([&] { return cluster.client(0).answer(erased) != nullptr; }));
+    const auto put = cluster.ask(
+        1, LocalPutUserMemory{0, id_of("x"), "x", young.data(), young.size(), kNoTimeout});
+    cluster.pass(10ms);
+    EXPECT_EQ(cluster.client(1).answer(put), nullptr);
+    cluster.hold_directory(1, false);
+    ASSERT_TRUE(cluster.run([&] { return cluster.client(1).answer(put) != nullptr; }));
+    EXPECT_NE(cluster.client(1).as<LocalDone>(put), nullptr);
+    const auto read = cluster.get(0, "x");
+    ASSERT_TRUE(cluster.run([&] { return cluster.client(0).answer(read) != nullptr; }));
+    EXPECT_TRUE(same_bytes(cluster.bytes(0, *cluster.client(0).as<LocalView>(read)), young));
+  }
+}
+
 }  // namespace
 }  // namespace lochos
