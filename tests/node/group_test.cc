@@ -544,8 +544,8 @@ TEST(GroupTest, NoRoomAtOneMemberEndsTheCallForAll) {
       Buffer all(3 * kMiB);
       EXPECT_TRUE(groups[rank]->allgather(inputs.each[rank], all, 20s));
     });
+    scene.expect_pools_back();
   }
-  scene.expect_pools_back();
 }
 
 TEST(GroupTest, TheDirectoryMayGo) {
