@@ -280,6 +280,32 @@ TEST_F(FabricTransport, PeerKilledBySignalIsHeardOf) {
   ::waitpid(child, &status, 0);
 }
 
+// Whoever was connecting sees the end of the connection, and (under LeakSanitizer) nothing of it is
+// left in the provider.
+TEST(FabricListener, MayCloseAtAnyPointOfAnArrival) {
+  for (int turns = 0; turns < 8; ++turns) {
+    FabricOptions options;
+    TestHost host(open_fabric_transport(options).value());
+    const auto address = host.transport().listen(*SocketAddress::parse("127.0.0.1:0"));
+    ASSERT_TRUE(address) << address.error().to_string();
+    const UniqueFd arrival(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(::connect(arrival.get(), address->get(), address->length()), 0);
+    const std::vector<std::byte> request = connection_request(options.hello);
+    ASSERT_EQ(::send(arrival.get(), request.data(), request.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(request.size()));
+    for (int turn = 0; turn < turns; ++turn)
+      host.turn(SteadyClock().now());
+    host.destroy();
+    std::array<std::byte, 4096> answer;
+    ssize_t count = 0;
+    do {
+      pollfd readable{arrival.get(), POLLIN, 0};
+      ASSERT_EQ(::poll(&readable, 1, 5000), 1) << "after " << turns << " turns";
+      count = ::recv(arrival.get(), answer.data(), answer.size(), 0);
+    } while (count > 0);
+  }
+}
+
 TEST(FabricProviders, UnknownProviderNamesThoseThereAre) {
   FabricOptions options;
   options.provider = "nonesuch";
