@@ -26,20 +26,6 @@ Error of_child(const std::string& name, const Error& error) {
 
 }  // namespace
 
-Result<TemporaryFolder> TemporaryFolder::create() {
-  std::error_code error;
-  // mkdtemp() puts what makes the name unique in the place of the last six characters.
-  std::string path = (std::filesystem::temp_directory_path(error) / "lochos-demo-XXXXXX").string();
-  if (::mkdtemp(path.data()) == nullptr)
-    return fail(system_error(errno, fmt::format("cannot create {}", path)));
-  return TemporaryFolder(path);
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-}
-
 Result<DemoCluster> DemoCluster::start(const std::string& folder, std::size_t node_count,
                                        std::uint64_t pool_bytes, Duration timeout) {
   const Deadline deadline(timeout);

@@ -11,6 +11,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/temporary_folder.h"
 #include "base/units.h"
 #include "tools/demo_cluster.h"
 #include "tools/demo_reduce.h"
@@ -324,7 +325,7 @@ Result<int> run_demo(const DemoArguments& arguments) {
   const Instant started = SteadyClock().now();
   auto signals = StopSignals::open();
   if (!signals) return fail(signals.error());
-  auto folder = TemporaryFolder::create();
+  auto folder = TemporaryFolder::create("lochos-demo");
   if (!folder) return fail(folder.error());
   auto source = prepare_source(arguments, folder->path());
   if (!source) return fail(source.error());

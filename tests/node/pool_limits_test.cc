@@ -6,7 +6,7 @@
 #include <fstream>
 #include <limits>
 
-#include "tests/temporary_folder.h"
+#include "base/temporary_folder.h"
 
 namespace lochos {
 namespace {
@@ -19,7 +19,7 @@ class PoolLimitsTest : public testing::Test {
     std::ofstream(file) << text;
   }
 
-  const TemporaryFolder folder_;
+  const TemporaryFolder folder_ = TemporaryFolder::create("lochos-test").value();
   const std::string& root_ = folder_.path();
 };
 

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "base/event_fd.h"
+#include "base/temporary_folder.h"
 #include "node/engine_queue.h"
 #include "node/local_server.h"
 #include "node/store.h"
 #include "tests/node/fake_engine.h"
-#include "tests/temporary_folder.h"
 
 namespace lochos {
 
@@ -56,7 +56,7 @@ class SocketPath {
   const std::string& str() const { return path_; }
 
  private:
-  const TemporaryFolder folder_;
+  const TemporaryFolder folder_ = TemporaryFolder::create("lochos-test").value();
   const std::string path_ = folder_.path() + "/node.sock";
 };
 
