@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kBlockBytes = 4 * 1024 * 1024;  // of one read or write; progress in between
 
-// A file being written next to `path`: unnamed if the file system can, else under a random name.
+// A file being written next to `path`: unnamed if the file system can, else under a hidden name.
 class HiddenFile {
  public:
   static Result<HiddenFile> create(const std::string& path) {
@@ -27,15 +27,11 @@ class HiddenFile {
     if (file.fd_) return file;
     if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL && errno != ENOENT)
       return fail(system_error(errno, fmt::format("cannot create {}", path)));
-    // mkostemp() puts what makes the name unique in the place of the last six characters.
-    std::string name = file.folder_ + "/.lochos-XXXXXX";
-    file.fd_ = UniqueFd(::mkostemp(name.data(), O_CLOEXEC));
-    if (!file.fd_) return fail(system_error(errno, fmt::format("cannot create {}", path)));
-    file.name_ = name;
-    const mode_t mask = ::umask(0);
-    ::umask(mask);
-    if (::fchmod(file.fd_.get(), 0666 & ~mask) != 0)
-      return fail(system_error(errno, fmt::format("cannot set the mode of {}", path)));
+    const bool created = file.take_name([&](const char* name) {
+      file.fd_ = UniqueFd(::open(name, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0666));
+      return static_cast<bool>(file.fd_);
+    });
+    if (!created) return fail(system_error(errno, fmt::format("cannot create {}", path)));
     return file;
   }
   HiddenFile(HiddenFile&&) = default;
@@ -48,9 +44,12 @@ class HiddenFile {
 
   // Takes the place of `path`.
   Status rename_to(const std::string& path) {
-    if (name_.empty()) {
-      if (auto linked = give_name(); !linked) return linked;
-    }
+    // link() cannot replace a file, rename() needs a name: so a hidden one comes first.
+    const std::string self = fmt::format("/proc/self/fd/{}", fd_.get());
+    const bool named = !name_.empty() || take_name([&](const char* name) {
+      return ::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0;
+    });
+    if (!named) return fail(system_error(errno, fmt::format("cannot name a file in {}", folder_)));
     if (::rename(name_.c_str(), path.c_str()) != 0)
       return fail(system_error(errno, fmt::format("cannot name {}", path)));
     name_.clear();
@@ -60,18 +59,19 @@ class HiddenFile {
  private:
   HiddenFile() = default;
 
-  // link() cannot replace a file, rename() needs a name: so a random one comes first.
-  Status give_name() {
-    const std::string self = fmt::format("/proc/self/fd/{}", fd_.get());
+  // Offers hidden names of this process to `make` until it makes a file there. False: it failed,
+  // and not because the name was taken; errno says why.
+  template <class Make>
+  bool take_name(Make make) {
     for (unsigned attempt = 0; attempt < 1000; ++attempt) {
-      const std::string name = fmt::format("{}/.lochos-{}-{}", folder_, ::getpid(), attempt);
-      if (::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0) {
-        name_ = name;
-        return {};
+      std::string name = fmt::format("{}/.lochos-{}-{}", folder_, ::getpid(), attempt);
+      if (make(name.c_str())) {
+        name_ = std::move(name);
+        return true;
       }
       if (errno != EEXIST) break;
     }
-    return fail(system_error(errno, fmt::format("cannot name a file in {}", folder_)));
+    return false;
   }
 
   std::string folder_;
