@@ -4,9 +4,10 @@
 
 #include "base/check.h"
 
-// SVE's vectors have no size that a compiler knows, so they cannot be members, and NEON keeps up
-// with memory. SSSE3 without SSE4 is too rare to be worth its share of the library.
-#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_SSSE3)
+// The kernels keep vectors in classes (lanes-inl.h), and the compiler refuses a member of SVE's
+// types: their size is known when the program runs. Every processor with SVE has NEON, which is
+// used there.
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 // The fallback of a processor with none of them is plain scalar code. Highway's emulated vectors,
 // which some compilers would get instead, take minutes to compile with sanitizers.
 #define HWY_BROKEN_EMU128 1
