@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/unique_fd.h"
+#include "tests/ipv6_loopback.h"
 #include "transport/sim/sim_network.h"
 #ifdef LOCHOS_HAVE_FABRIC
 #include "transport/fabric/fabric_transport.h"
@@ -56,7 +57,10 @@ class FabricTestbed final : public RealTestbed {
     return open_fabric_transport(fabric);
   }
   SocketAddress address(std::size_t) const override { return *SocketAddress::parse("127.0.0.1:0"); }
-  Result<SocketAddress> address_v6() const override { return SocketAddress::parse("[::1]:0"); }
+  Result<SocketAddress> address_v6() const override {
+    if (!has_ipv6_loopback()) return fail(Errc::kUnsupported, "the system has no address ::1");
+    return SocketAddress::parse("[::1]:0");
+  }
 
   // A listening socket whose queue is full drops further requests in silence.
   Result<SocketAddress> blackhole() override {
@@ -156,7 +160,7 @@ class SimTestbed final : public Testbed {
     return *SocketAddress::parse("10.0.0." + std::to_string(index + 1) + ":0");
   }
   Result<SocketAddress> address_v6() const override {
-    return fail(Errc::kUnsupported, "addresses are only names here");
+    return fail(Errc::kInvalidArgument, "addresses are only names here");
   }
   Result<SocketAddress> blackhole() override {
     const SocketAddress lost = *SocketAddress::parse("192.0.2.123:9");
@@ -246,12 +250,18 @@ std::vector<Backend> all_backends() {
                       }});
 #endif
 #ifdef LOCHOS_HAVE_VERBS
-  backends.push_back({.name = "verbs", .cycles = 30, .open = open_verbs});
+  backends.push_back({.name = "verbs", .needs_device = true, .cycles = 30, .open = open_verbs});
 #endif
   backends.push_back(
-      {.name = "sim", .has_descriptors = false, .open = []() -> Result<std::unique_ptr<Testbed>> {
+      {.name = "sim", .is_real = false, .open = []() -> Result<std::unique_ptr<Testbed>> {
          return std::make_unique<SimTestbed>();
        }});
+  return backends;
+}
+
+std::vector<Backend> real_backends() {
+  std::vector<Backend> backends = all_backends();
+  std::erase_if(backends, [](const Backend& backend) { return !backend.is_real; });
   return backends;
 }
 

@@ -64,7 +64,8 @@ class Testbed {
                                                   const TransportOptions& options) = 0;
   // Where host number `index` can listen; port 0.
   virtual SocketAddress address(std::size_t index) const = 0;
-  // An address of IPv6, if this backend has any here.
+  // An address of IPv6. REQUIRES: the backend has them. Errors: kUnsupported: this machine has
+  // none.
   virtual Result<SocketAddress> address_v6() const = 0;
   // An address that swallows connection requests, if this backend can have one here.
   virtual Result<SocketAddress> blackhole() = 0;
@@ -77,8 +78,9 @@ class Testbed {
 
 struct Backend {
   std::string name;
-  bool has_descriptors = true;  // event_fd() can be slept on
-  int cycles = 1000;            // how often to repeat what must not leak; less where it is slow
+  bool needs_device = false;  // open() may say kUnsupported: this machine has no such device
+  bool is_real = true;        // has descriptors to sleep on and addresses of IPv6; else virtual
+  int cycles = 1000;          // how often to repeat what must not leak; less where it is slow
   std::function<Result<std::unique_ptr<Testbed>>()> open;
 };
 
@@ -89,5 +91,7 @@ inline void PrintTo(const Backend& backend, std::ostream* out) {
 // fabric, verbs and sim. verbs runs on the host's first usable RDMA port and is skipped, with
 // the reason, without one: tests/lab/rxe has one.
 std::vector<Backend> all_backends();
+// Those among them for promises that virtual time and made-up addresses cannot have.
+std::vector<Backend> real_backends();
 
 }  // namespace lochos
