@@ -332,8 +332,8 @@ void FrameEncoder::append(const DirectoryMessage& message, Bytes& out) {
 
 Result<DirectoryMessage> decode_directory_message(std::span<const std::byte> payload) {
   using namespace directory_codec;
-  const Aligned aligned(payload);
-  const auto* frame = aligned.verified<wire::DirectoryFrame>();
+  const AlignedBytes aligned(payload);
+  const auto* frame = verified<wire::DirectoryFrame>(aligned);
   if (frame == nullptr) return fail(not_a_message());
   Reader reader;
   switch (frame->message_type()) {

@@ -283,8 +283,8 @@ void FrameEncoder::append(const NodeMessage& message, Bytes& out) {
 
 Result<NodeMessage> decode_node_message(std::span<const std::byte> payload) {
   using namespace directory_codec;
-  const Aligned aligned(payload);
-  const auto* frame = aligned.verified<wire::NodeFrame>();
+  const AlignedBytes aligned(payload);
+  const auto* frame = verified<wire::NodeFrame>(aligned);
   if (frame == nullptr) return fail(not_a_message());
   Reader reader;
   switch (frame->message_type()) {

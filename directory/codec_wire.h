@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
 #include <type_traits>
 #include <utility>
 
+#include "base/aligned_bytes.h"
 #include "compute/element.h"
 #include "directory/codec.h"
 #include "directory/directory_generated.h"
@@ -179,29 +179,13 @@ inline Error not_a_message() {
   return Error(Errc::kProtocol, "the peer sent a frame that is no message of the directory");
 }
 
-// The payload, at an address where its 64-bit fields may be read in place.
-class Aligned {
- public:
-  explicit Aligned(std::span<const std::byte> payload) : size_(payload.size()) {
-    data_ = reinterpret_cast<const std::uint8_t*>(payload.data());
-    if (reinterpret_cast<std::uintptr_t>(data_) % alignof(std::uint64_t) == 0) return;
-    copy_ = std::make_unique_for_overwrite<std::uint64_t[]>(payload.size() / 8 + 1);
-    std::memcpy(copy_.get(), payload.data(), payload.size());
-    data_ = reinterpret_cast<const std::uint8_t*>(copy_.get());
-  }
-  const std::uint8_t* data() const { return data_; }
-
-  template <class Frame>
-  const Frame* verified() const {
-    flatbuffers::Verifier verifier(data_, size_, kMaxDepth, kMaxTables);
-    return verifier.VerifyBuffer<Frame>(nullptr) ? flatbuffers::GetRoot<Frame>(data_) : nullptr;
-  }
-
- private:
-  const std::uint8_t* data_;
-  std::size_t size_;
-  std::unique_ptr<std::uint64_t[]> copy_;
-};
+// The frame in the payload, or null if there is none.
+template <class Frame>
+const Frame* verified(const AlignedBytes& payload) {
+  flatbuffers::Verifier verifier(payload.data(), payload.size(), kMaxDepth, kMaxTables);
+  return verifier.VerifyBuffer<Frame>(nullptr) ? flatbuffers::GetRoot<Frame>(payload.data())
+                                               : nullptr;
+}
 
 // What `reader` has read, if it found nothing wrong with it.
 template <class Message>

@@ -1,8 +1,6 @@
 #include "tools/perf_messages.h"
 
-#include <algorithm>
-#include <vector>
-
+#include "base/aligned_bytes.h"
 #include "perf_generated.h"
 
 namespace lochos {
@@ -138,13 +136,10 @@ std::vector<std::byte> encode(const PerfMessage& message) {
 }
 
 Result<PerfMessage> decode_perf_message(std::span<const std::byte> bytes) {
-  // A received message lies anywhere in a buffer; the reader needs it aligned.
-  std::vector<std::uint64_t> aligned(bytes.size() / sizeof(std::uint64_t) + 1);
-  std::copy(bytes.begin(), bytes.end(), reinterpret_cast<std::byte*>(aligned.data()));
-  const auto* data = reinterpret_cast<const std::uint8_t*>(aligned.data());
-  flatbuffers::Verifier verifier(data, bytes.size());
+  const AlignedBytes aligned(bytes);
+  flatbuffers::Verifier verifier(aligned.data(), aligned.size());
   if (!verifier.VerifyBuffer<perf_wire::Message>(nullptr)) return fail(malformed());
-  const auto* message = flatbuffers::GetRoot<perf_wire::Message>(data);
+  const auto* message = flatbuffers::GetRoot<perf_wire::Message>(aligned.data());
   switch (message->body_type()) {
     case perf_wire::Body::Offer:
       return read(*message->body_as_Offer());
