@@ -57,19 +57,26 @@ OperationNumber EngineImpl::begin(LocalClient& client, LocalRequestNumber reques
   return number;
 }
 
+// Nobody finds the operation any more.
+EngineImpl::Operation EngineImpl::take_operation(Operations::iterator at) {
+  Operation operation = std::move(at->second);
+  if (operation.deadline != kNever) deadlines_.erase({operation.deadline, at->first});
+  const auto client = clients_.find(operation.client);
+  if (client != clients_.end()) client->second.operations.erase(operation.request);
+  operations_.erase(at);
+  return operation;
+}
+
 void EngineImpl::finish(OperationNumber number, Result<LocalPayload> result) {
-  auto node = operations_.extract(number);
-  if (node.empty()) return;
-  Operation& operation = node.mapped();
-  if (operation.deadline != kNever) deadlines_.erase({operation.deadline, number});
+  const auto found = operations_.find(number);
+  if (found == operations_.end()) return;
+  Operation operation = take_operation(found);
   if (operation.object != nullptr) std::erase(operation.object->waiters, number);
   if (CollectiveWork* work = std::exchange(operation.collective, nullptr); work != nullptr) {
     work->operation = 0;
     end_collective(*work);
   }
   if (operation.client == nullptr) return;
-  const auto client = clients_.find(operation.client);
-  if (client != clients_.end()) client->second.operations.erase(operation.request);
   if (!result) {
     result = fail(std::move(result.error())
                       .with_operation(operation.name)
@@ -145,29 +152,34 @@ Status EngineImpl::check_free(const ObjectId& id) const {
   return fail(Errc::kAlreadyExists, "this node has or fetches it");
 }
 
-// What is here under the id may have been erased elsewhere, with the directory's word still on its
-// way: who makes the object after that erase must not be refused. The answer to a question comes
-// after that word, so the message is handled again then. False: there is nothing to ask.
-template <class Message>
-bool EngineImpl::ask_before_refusal(LocalClient& client, const char* name, std::string object_name,
-                                    const ObjectId& id, Message& m) {
-  const LocalObject* existing = index_.find(id);
-  if (handling_again_ || check_free(id) || existing->state == State::kClaiming) return false;
-  const OperationNumber number = begin(client, m.request, name, std::move(object_name), m.timeout);
-  Operation& operation = operations_.at(number);
-  operation.ids = {id};
-  operation.again = std::make_unique<LocalMessage>(std::move(m));
-  pass_on(number, Stat{0, id});
-  return true;
+// Whether the directory should be asked before a put is refused. What is here under the id may have
+// been erased elsewhere, with the directory's word of it still on its way: whoever makes the object
+// after that erase must not be refused.
+bool EngineImpl::may_be_erased(const ObjectId& id) const {
+  return !handling_again_ && !check_free(id) && index_.find(id)->state != State::kClaiming;
+}
+
+// Handles the message when the directory has answered a question: by then all that it had to say
+// before has come.
+void EngineImpl::handle_after_answer(LocalClient& client, const char* name, std::string object_name,
+                                     const ObjectId& id, LocalMessage message) {
+  std::visit(
+      [&](auto& m) {
+        if constexpr (requires { m.request, m.timeout; }) {
+          const OperationNumber number =
+              begin(client, m.request, name, std::move(object_name), m.timeout);
+          operations_.at(number).again = std::make_unique<LocalMessage>(std::move(m));
+          pass_on(number, Stat{0, id});
+        }
+      },
+      message);
 }
 
 // The directory has answered. False: the operation is no such message.
 bool EngineImpl::handle_again(OperationNumber number) {
   const auto found = operations_.find(number);
   if (found == operations_.end() || found->second.again == nullptr) return false;
-  const Operation operation = std::move(operations_.extract(found).mapped());
-  if (operation.deadline != kNever) deadlines_.erase({operation.deadline, number});
-  clients_.at(operation.client).operations.erase(operation.request);
+  const Operation operation = take_operation(found);
   handling_again_ = true;
   std::visit(
       [&](auto& m) {
@@ -181,9 +193,6 @@ bool EngineImpl::handle_again(OperationNumber number) {
   handling_again_ = false;
   return true;
 }
-
-template bool EngineImpl::ask_before_refusal(LocalClient&, const char*, std::string,
-                                             const ObjectId&, LocalPutUserMemory&);
 
 // A new object of this node with room in the pool, not yet under its id. Errors: kAlreadyExists,
 // kNoSpace.
@@ -221,7 +230,8 @@ void EngineImpl::begin_claim(LocalClient& client, LocalRequestNumber request, co
 }
 
 void EngineImpl::on(LocalClient& client, LocalCreate& m) {
-  if (ask_before_refusal(client, "create", name_of(m), m.id, m)) return;
+  if (may_be_erased(m.id))
+    return handle_after_answer(client, "create", name_of(m), m.id, std::move(m));
   const auto made = make_own(m.id, m.name, m.size);
   if (!made) {
     reply_error(client, m.request, "create", name_of(m), made.error());
@@ -244,7 +254,8 @@ void EngineImpl::on(LocalClient& client, LocalPutInline& m) {
                 Error(Errc::kInvalidArgument, "too large to be put in one message"));
     return;
   }
-  if (ask_before_refusal(client, "put", name_of(m), m.id, m)) return;
+  if (may_be_erased(m.id))
+    return handle_after_answer(client, "put", name_of(m), m.id, std::move(m));
   const auto made = make_own(m.id, m.name, m.bytes.size());
   if (!made) {
     reply_error(client, m.request, "put", name_of(m), made.error());
@@ -309,7 +320,7 @@ void EngineImpl::on(LocalClient& client, LocalSeal& m) {
       client.deliver({m.request, LocalPayload(LocalDone{})});
       return;
     case State::kDraft:
-      if (ask_before_refusal(client, "seal", name, object.id, m)) return;
+      if (may_be_erased(object.id)) return handle_after_answer(client, "seal", name, object.id, m);
       if (Status free = check_free(object.id); !free) {
         close_writer(m.writer);
         index_.retire(object);

@@ -140,10 +140,13 @@ void EngineImpl::on(CollectivePeers& m) {
       give_up(work.operation, Error(Errc::kProtocol, valid.error().message()));
       return;
     }
-    if (work.refusal) return fail_collective(work, work.refusal->code(), work.refusal->to_string());
-    if (!begin_collective(work, m.chunk_bytes)) return;
+    if (work.refusal) {
+      fail_collective(work, work.refusal->code(), work.refusal->to_string());
+    } else if (!begin_collective(work, m.chunk_bytes)) {
+      return;
+    }
   }
-  if (work.refusal) return;  // more peers, while its failure is on the way
+  if (work.refusal) return;  // it takes nothing from anybody until all are told
   for (const CollectivePeer& peer : m.peers) {
     if (std::erase(work.missing, peer.rank) > 0) add_peer(work, peer);
   }

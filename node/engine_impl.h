@@ -60,11 +60,12 @@ class EngineImpl final : public Engine {
     std::vector<ObjectId> ids;  // wait: to find positions
     WriterNumber writer = 0;    // create, put, seal: the maker's
     CollectiveWork* collective = nullptr;
-    // What to handle again when the directory has answered; see ask_before_refusal().
+    // What to handle again when the directory has answered; see handle_after_answer().
     std::unique_ptr<LocalMessage> again;
     // How a get into a buffer has failed. Its answer waits until nobody can write there any more.
     std::unique_ptr<Error> failure;
   };
+  using Operations = std::unordered_map<OperationNumber, Operation>;
   struct Pin {
     LocalClient* client = nullptr;
     LocalObject* object = nullptr;
@@ -129,6 +130,7 @@ class EngineImpl final : public Engine {
   void on(LocalClient& client, LocalCollective& m);
   OperationNumber begin(LocalClient& client, LocalRequestNumber request, const char* name,
                         std::string object_name, Duration timeout);
+  Operation take_operation(Operations::iterator at);
   void finish(OperationNumber number, Result<LocalPayload> result);
   void reply_error(LocalClient& client, LocalRequestNumber request, const char* name,
                    const std::string& object_name, Error error);
@@ -144,9 +146,9 @@ class EngineImpl final : public Engine {
     return m.name.empty() ? m.id.to_hex() : m.name;
   }
   Status check_free(const ObjectId& id) const;
-  template <class Message>
-  bool ask_before_refusal(LocalClient& client, const char* name, std::string object_name,
-                          const ObjectId& id, Message& m);
+  bool may_be_erased(const ObjectId& id) const;
+  void handle_after_answer(LocalClient& client, const char* name, std::string object_name,
+                           const ObjectId& id, LocalMessage message);
   bool handle_again(OperationNumber number);
   Result<LocalObject*> make_own(const ObjectId& id, const std::string& name, std::uint64_t size);
   WriterNumber open_writer(LocalClient& client, LocalObject& object);
@@ -300,10 +302,10 @@ class EngineImpl final : public Engine {
 
   Instant now_{};
   NodeId node_;
-  bool handling_again_ = false;
+  bool handling_again_ = false;  // the message that waited for the directory's answer
 
   std::unordered_map<LocalClient*, Client> clients_;
-  std::unordered_map<OperationNumber, Operation> operations_;
+  Operations operations_;
   std::set<std::pair<Instant, OperationNumber>> deadlines_;
   std::multimap<Instant, Timer> timers_;
   std::unordered_map<PinNumber, Pin> pins_;
