@@ -27,7 +27,7 @@ def memory_kib(pid, field='RssAnon'):
     raise AssertionError(f'no {field} of {pid}')
 
 
-def measure_memory():
+def limit_memory_of_sanitizer():
     """For files with tests of memory, before anything starts. AddressSanitizer keeps what was freed
     and spare stacks, to notice later uses: little enough that what the program keeps is seen."""
     ENVIRONMENT['ASAN_OPTIONS'] = ':'.join(

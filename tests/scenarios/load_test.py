@@ -4,9 +4,10 @@ import os
 import time
 
 import tap
-from cluster import ClusterTest, cpu_seconds, has_address_sanitizer, measure_memory, memory_kib
+from cluster import (ClusterTest, cpu_seconds, has_address_sanitizer, limit_memory_of_sanitizer,
+                     memory_kib)
 
-measure_memory()
+limit_memory_of_sanitizer()
 
 
 class Load(ClusterTest):

@@ -9,10 +9,10 @@ import subprocess
 import time
 
 import tap
-from cluster import ClusterTest, measure_memory, memory_kib
+from cluster import ClusterTest, limit_memory_of_sanitizer, memory_kib
 from lochos_process import ENVIRONMENT, LOCHOS
 
-measure_memory()
+limit_memory_of_sanitizer()
 
 MAGIC = 0x484F434C  # transport/hello.cc
 REFUSAL = b'LCON'
