@@ -161,13 +161,13 @@ bool EngineImpl::may_be_erased(const ObjectId& id) const {
 
 // Handles the message when the directory has answered a question: by then all that it had to say
 // before has come.
-void EngineImpl::handle_after_answer(LocalClient& client, const char* name, std::string object_name,
-                                     const ObjectId& id, LocalMessage message) {
+void EngineImpl::handle_after_answer(LocalClient& client, const char* name, const ObjectId& id,
+                                     LocalMessage message) {
   std::visit(
       [&](auto& m) {
         if constexpr (requires { m.request, m.timeout; }) {
           const OperationNumber number =
-              begin(client, m.request, name, std::move(object_name), m.timeout);
+              begin(client, m.request, name, index_.find(id)->display_name(), m.timeout);
           operations_.at(number).again = std::make_unique<LocalMessage>(std::move(m));
           pass_on(number, Stat{0, id});
         }
@@ -230,8 +230,7 @@ void EngineImpl::begin_claim(LocalClient& client, LocalRequestNumber request, co
 }
 
 void EngineImpl::on(LocalClient& client, LocalCreate& m) {
-  if (may_be_erased(m.id))
-    return handle_after_answer(client, "create", name_of(m), m.id, std::move(m));
+  if (may_be_erased(m.id)) return handle_after_answer(client, "create", m.id, std::move(m));
   const auto made = make_own(m.id, m.name, m.size);
   if (!made) {
     reply_error(client, m.request, "create", name_of(m), made.error());
@@ -254,8 +253,7 @@ void EngineImpl::on(LocalClient& client, LocalPutInline& m) {
                 Error(Errc::kInvalidArgument, "too large to be put in one message"));
     return;
   }
-  if (may_be_erased(m.id))
-    return handle_after_answer(client, "put", name_of(m), m.id, std::move(m));
+  if (may_be_erased(m.id)) return handle_after_answer(client, "put", m.id, std::move(m));
   const auto made = make_own(m.id, m.name, m.bytes.size());
   if (!made) {
     reply_error(client, m.request, "put", name_of(m), made.error());
@@ -320,7 +318,7 @@ void EngineImpl::on(LocalClient& client, LocalSeal& m) {
       client.deliver({m.request, LocalPayload(LocalDone{})});
       return;
     case State::kDraft:
-      if (may_be_erased(object.id)) return handle_after_answer(client, "seal", name, object.id, m);
+      if (may_be_erased(object.id)) return handle_after_answer(client, "seal", object.id, m);
       if (Status free = check_free(object.id); !free) {
         close_writer(m.writer);
         index_.retire(object);

@@ -147,8 +147,9 @@ class EngineImpl final : public Engine {
   }
   Status check_free(const ObjectId& id) const;
   bool may_be_erased(const ObjectId& id) const;
-  void handle_after_answer(LocalClient& client, const char* name, std::string object_name,
-                           const ObjectId& id, LocalMessage message);
+  // REQUIRES: something is here under the id.
+  void handle_after_answer(LocalClient& client, const char* name, const ObjectId& id,
+                           LocalMessage message);
   bool handle_again(OperationNumber number);
   Result<LocalObject*> make_own(const ObjectId& id, const std::string& name, std::uint64_t size);
   WriterNumber open_writer(LocalClient& client, LocalObject& object);

@@ -485,8 +485,13 @@ TEST(EnginePut, AfterAnEraseThatTheNodeHasNotHeardOf) {
     ASSERT_TRUE(cluster.run([&] { return cluster.client(0).answer(erased) != nullptr; }));
     const auto put = cluster.ask(
         1, LocalPutUserMemory{0, id_of("x"), "x", young.data(), young.size(), kNoTimeout});
-    cluster.pass(10ms);
+    const auto impatient =
+        cluster.ask(1, LocalPutUserMemory{0, id_of("x"), "x", young.data(), young.size(), 5ms});
+    ASSERT_TRUE(cluster.run([&] { return cluster.client(1).answer(impatient) != nullptr; }));
     EXPECT_EQ(cluster.client(1).answer(put), nullptr);
+    EXPECT_EQ(cluster.client(1).error(impatient), Errc::kTimedOut);
+    const std::string text = cluster.client(1).answer(impatient)->error().to_string();
+    EXPECT_NE(text.find("put of 'x'"), std::string::npos) << text;
     cluster.hold_directory(1, false);
     ASSERT_TRUE(cluster.run([&] { return cluster.client(1).answer(put) != nullptr; }));
     EXPECT_NE(cluster.client(1).as<LocalDone>(put), nullptr);
