@@ -152,24 +152,26 @@ Status EngineImpl::check_free(const ObjectId& id) const {
   return fail(Errc::kAlreadyExists, "this node has or fetches it");
 }
 
-// Whether the directory should be asked before a put is refused. What is here under the id may have
-// been erased elsewhere, with the directory's word of it still on its way: whoever makes the object
-// after that erase must not be refused.
-bool EngineImpl::may_be_erased(const ObjectId& id) const {
-  return !handling_again_ && !check_free(id) && index_.find(id)->state != State::kClaiming;
+// What is here under the id and keeps another from being put, but may have been erased elsewhere,
+// with the directory's word of it still on its way: whoever puts after that erase must not be
+// refused. Null: there is nothing to ask the directory.
+const LocalObject* EngineImpl::possibly_erased(const ObjectId& id) const {
+  const LocalObject* existing = index_.find(id);
+  if (handling_again_ || check_free(id) || existing->state == State::kClaiming) return nullptr;
+  return existing;
 }
 
 // Handles the message when the directory has answered a question: by then all that it had to say
 // before has come.
-void EngineImpl::handle_after_answer(LocalClient& client, const char* name, const ObjectId& id,
-                                     LocalMessage message) {
+void EngineImpl::handle_after_answer(LocalClient& client, const char* name,
+                                     const LocalObject& existing, LocalMessage message) {
   std::visit(
       [&](auto& m) {
         if constexpr (requires { m.request, m.timeout; }) {
           const OperationNumber number =
-              begin(client, m.request, name, index_.find(id)->display_name(), m.timeout);
+              begin(client, m.request, name, existing.display_name(), m.timeout);
           operations_.at(number).again = std::make_unique<LocalMessage>(std::move(m));
-          pass_on(number, Stat{0, id});
+          pass_on(number, Stat{0, existing.id});
         }
       },
       message);
@@ -230,7 +232,8 @@ void EngineImpl::begin_claim(LocalClient& client, LocalRequestNumber request, co
 }
 
 void EngineImpl::on(LocalClient& client, LocalCreate& m) {
-  if (may_be_erased(m.id)) return handle_after_answer(client, "create", m.id, std::move(m));
+  if (const LocalObject* existing = possibly_erased(m.id))
+    return handle_after_answer(client, "create", *existing, std::move(m));
   const auto made = make_own(m.id, m.name, m.size);
   if (!made) {
     reply_error(client, m.request, "create", name_of(m), made.error());
@@ -253,7 +256,8 @@ void EngineImpl::on(LocalClient& client, LocalPutInline& m) {
                 Error(Errc::kInvalidArgument, "too large to be put in one message"));
     return;
   }
-  if (may_be_erased(m.id)) return handle_after_answer(client, "put", m.id, std::move(m));
+  if (const LocalObject* existing = possibly_erased(m.id))
+    return handle_after_answer(client, "put", *existing, std::move(m));
   const auto made = make_own(m.id, m.name, m.bytes.size());
   if (!made) {
     reply_error(client, m.request, "put", name_of(m), made.error());
@@ -318,7 +322,8 @@ void EngineImpl::on(LocalClient& client, LocalSeal& m) {
       client.deliver({m.request, LocalPayload(LocalDone{})});
       return;
     case State::kDraft:
-      if (may_be_erased(object.id)) return handle_after_answer(client, "seal", object.id, m);
+      if (const LocalObject* existing = possibly_erased(object.id))
+        return handle_after_answer(client, "seal", *existing, m);
       if (Status free = check_free(object.id); !free) {
         close_writer(m.writer);
         index_.retire(object);

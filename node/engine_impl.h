@@ -146,9 +146,8 @@ class EngineImpl final : public Engine {
     return m.name.empty() ? m.id.to_hex() : m.name;
   }
   Status check_free(const ObjectId& id) const;
-  bool may_be_erased(const ObjectId& id) const;
-  // REQUIRES: something is here under the id.
-  void handle_after_answer(LocalClient& client, const char* name, const ObjectId& id,
+  const LocalObject* possibly_erased(const ObjectId& id) const;
+  void handle_after_answer(LocalClient& client, const char* name, const LocalObject& existing,
                            LocalMessage message);
   bool handle_again(OperationNumber number);
   Result<LocalObject*> make_own(const ObjectId& id, const std::string& name, std::uint64_t size);

@@ -49,7 +49,8 @@ void EngineImpl::on(LocalClient& client, LocalPutUserMemory& m) {
     reply_error(client, m.request, "put", name_of(m), std::move(error));
   };
   if (!client.in_process()) return refuse(wrong_process());
-  if (may_be_erased(m.id)) return handle_after_answer(client, "put", m.id, std::move(m));
+  if (const LocalObject* existing = possibly_erased(m.id))
+    return handle_after_answer(client, "put", *existing, std::move(m));
   if (Status free = check_free(m.id); !free) return refuse(std::move(free.error()));
   std::shared_ptr<const RegisteredMemory> memory;
   if (m.size > 0) {
